@@ -1,0 +1,1 @@
+"""The Fairsched service: a pure scheduling core, one durable decision log, gRPC around it."""
