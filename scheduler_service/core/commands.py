@@ -8,17 +8,18 @@ Answers are plain data too; they say what a caller is told, not what changed (th
 """
 
 import enum
+from typing import NamedTuple
 
 import msgspec
 
 from scheduler_service.core.decisions import (
-    Dispatched,
     EmptyReason,
     Offer,
     Outcome,
     RequestState,
 )
 from scheduler_service.core.policy import PoolPolicy, PredictedClass
+from scheduler_service.core.state import Lease, Request
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -139,6 +140,20 @@ class Requeue(Command, frozen=True, kw_only=True, gc=False):
 
     pool: str
     request_id: str
+
+
+class Discard(Command, frozen=True, kw_only=True, gc=False):
+    """Drops a dead-lettered request for good."""
+
+    pool: str
+    request_id: str
+
+
+class ForgetUser(Command, frozen=True, kw_only=True, gc=False):
+    """Deletes the settings of a user without work."""
+
+    pool: str
+    user_id: str
 
 
 class Tick(Command, frozen=True, kw_only=True, gc=False):
@@ -263,17 +278,30 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     requests_ahead: int
 
 
+class Grant(NamedTuple):
+    """One granted request, as it stands: to be read before the next command.
+
+    Attributes:
+        sequence: Sequence of the dispatch decision.
+    """
+
+    sequence: int
+    pool: str
+    request: Request
+    lease: Lease
+
+
 class Dispatches(msgspec.Struct, frozen=True, gc=False):
     """Answer to `NextDispatch`.
 
     Attributes:
-        granted: The dispatch decisions in decision order.
+        granted: What was granted, in decision order.
         empty_reason: Why there are not more; NONE when all that was asked for was granted.
         stalled_by: Request that stalls the pool, or empty.
         existing: Whether these are the leases of an earlier call with the same key.
     """
 
-    granted: tuple[Dispatched, ...]
+    granted: tuple[Grant, ...]
     empty_reason: EmptyReason
     stalled_by: str = ""
     existing: Existing = Existing.NEW

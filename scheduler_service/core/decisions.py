@@ -425,6 +425,22 @@ class EstimatorUpdated(_Record, frozen=True, array_like=True, gc=False, tag=25):
     short_cutoff: int
 
 
+class DeadLetterDropped(_Record, frozen=True, array_like=True, gc=False, tag=26):
+    """A dead-lettered request was discarded, by a call or because there were too many."""
+
+    pool: str
+    request_id: str
+    peer: str = ""
+
+
+class UserForgotten(_Record, frozen=True, array_like=True, gc=False, tag=27):
+    """What leads from a pseudonym back to a user id was deleted, and the user's settings."""
+
+    pool: str
+    user_id: str
+    peer: str = ""
+
+
 Decision = (
     LogOpened
     | Recovered
@@ -451,5 +467,7 @@ Decision = (
     | WorkerDrained
     | WorkerGone
     | EstimatorUpdated
+    | DeadLetterDropped
+    | UserForgotten
 )
 """Any decision."""

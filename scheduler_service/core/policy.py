@@ -137,6 +137,7 @@ class PoolPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         max_users: Users with state in the pool.
         max_in_flight_per_user: Default cap of leased requests of one user; 0 is none.
         max_leases_per_worker: Live leases one worker may hold.
+        max_dead_letters: Dead-lettered requests kept; the oldest goes first.
         default_weight_milli: Weight of a user without its own.
         mode: PULL or GATE.
         gate_max_in_flight: With GATE: leased requests at once; 0 grants nothing.
@@ -183,6 +184,7 @@ class PoolPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_users: int = 1_000_000
     max_in_flight_per_user: int = 0
     max_leases_per_worker: int = 10_000
+    max_dead_letters: int = 10_000
     default_weight_milli: int = 1000
     mode: PoolMode = PoolMode.PULL
     gate_max_in_flight: int = 0
@@ -255,6 +257,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "max_users": (1, 100_000_000),
     "max_in_flight_per_user": (0, 10**9),
     "max_leases_per_worker": (1, 10**9),
+    "max_dead_letters": (1, 10**7),
     "default_weight_milli": (1, WEIGHT_MILLI_MAX),
     "gate_max_in_flight": (0, 10**9),
     "gate_max_in_flight_cost": (0, 10**18),

@@ -1,0 +1,144 @@
+"""Accepting requests: idempotency, limits, fair shedding, and the rule for arrivals (SFQ §2.4)."""
+
+from scheduler_service.core import commands as c
+from scheduler_service.core import decisions as d
+from scheduler_service.core import flows as fl
+from scheduler_service.core.errors import Conflict, LimitReached, Unknown
+from scheduler_service.core.recording import record
+from scheduler_service.core.state import Pool, State
+
+
+def pool_named(state: State, name: str) -> Pool:
+    """Returns the pool.
+
+    Raises:
+        Unknown: POOL_UNKNOWN.
+    """
+    pool = state.pools.get(name)
+    if pool is None:
+        raise Unknown("POOL_UNKNOWN", f"There is no pool {name!r}.", pool=name)
+    return pool
+
+
+def enqueue(state: State, x: c.Enqueue, log: list[d.Decision]) -> c.Accepted:
+    """Puts a request at the tail of its user's queue, or answers a repeat.
+
+    Raises:
+        Unknown: POOL_UNKNOWN.
+        Conflict: REQUEST_ID_REUSED.
+        LimitReached: USER_QUEUE_FULL, QUEUE_FULL, USERS_FULL.
+    """
+    pool = pool_named(state, x.pool)
+    known = pool.requests.get(x.request_id) or fl.remembered(pool, x.request_id, x.now_ns)
+    if known is None and x.request_id in pool.dead:
+        known = pool.dead[x.request_id]
+    if known is not None:
+        if known.content_digest != x.content_digest or known.user_id != x.user_id:
+            raise Conflict(
+                "REQUEST_ID_REUSED",
+                f"Request {x.request_id!r} is known with other content.",
+                pool=x.pool,
+                requestId=x.request_id,
+            )
+        return c.Accepted(
+            known.sequence,
+            known.cost,
+            known.predicted_class,
+            d.RequestState.DEAD_LETTERED if x.request_id in pool.dead else known.state,
+            c.Existing.REPEATED,
+            0,
+        )
+    _check_limits(state, pool, x, log)
+    flow = pool.flows.get(x.user_id)
+    virtual_time = pool.virtual_time
+    meter = virtual_time if flow is None else flow.meter
+    meter_after, rejoined = meter, False
+    if pool.backlog.charged and (flow is None or flow.waiting == 0):
+        rejoined = True
+        meter_after = meter if meter > virtual_time else virtual_time
+    weight = fl.weight_of(pool, x.user_id) if flow is None else flow.weight_milli
+    max_wait_ns = x.max_wait_ns or pool.policy.max_wait_ns
+    accepted = d.Accepted(
+        x.now_ns,
+        x.pool,
+        x.request_id,
+        x.user_id,
+        x.cost,
+        x.predicted_class,
+        weight,
+        x.kv_tokens,
+        x.now_ns + max_wait_ns if max_wait_ns else 0,
+        x.labels,
+        x.content_digest,
+        x.payload_digest,
+        x.payload_bytes,
+        x.prompt_tokens,
+        x.output_cap_tokens,
+        x.expected_output_tokens,
+        x.caller_bound,
+        rejoined,
+        meter,
+        meter_after,
+        virtual_time,
+        x.peer,
+    )
+    record(state, log, accepted)
+    ahead = pool.flows[x.user_id].waiting - 1
+    return c.Accepted(
+        state.sequence, x.cost, x.predicted_class, d.RequestState.WAITING, c.Existing.NEW, ahead
+    )
+
+
+def _check_limits(state: State, pool: Pool, x: c.Enqueue, log: list[d.Decision]) -> None:
+    policy = pool.policy
+    flow = pool.flows.get(x.user_id)
+    held = 0 if flow is None else flow.waiting
+    if held >= policy.max_waiting_per_user:
+        raise LimitReached(
+            "USER_QUEUE_FULL",
+            f"User {x.user_id!r} has {held} requests waiting in pool {x.pool!r}.",
+            pool=x.pool,
+            limitRequests=policy.max_waiting_per_user,
+        )
+    if flow is None and len(pool.flows) >= policy.max_users and not _evictable(pool):
+        raise LimitReached(
+            "USERS_FULL",
+            f"Pool {x.pool!r} has {len(pool.flows)} users with work.",
+            pool=x.pool,
+            limitUsers=policy.max_users,
+        )
+    if pool.waiting >= policy.max_waiting:
+        _shed_for(state, pool, x, held, log)
+
+
+def _evictable(pool: Pool) -> bool:
+    return any(
+        flow.waiting == flow.in_flight == 0 and flow.meter <= pool.virtual_time
+        for flow in (pool.flows.get(user_id) for _, user_id in pool.idle_in_quota)
+        if flow is not None
+    )
+
+
+def _shed_for(state: State, pool: Pool, x: c.Enqueue, held: int, log: list[d.Decision]) -> None:
+    """Makes a place by shedding the newest request of the user furthest past its share.
+
+    Source:
+        SFQ §5.1 (shed while waiting, hence uncharged).
+    """
+    places = pool.policy.max_waiting
+    weight = fl.weight_of(pool, x.user_id)
+    weight_sum = pool.waiting_weight_milli + (weight if held == 0 else 0)
+    victim = None
+    if held * weight_sum < max(weight_sum, places * weight):
+        victim = fl.watch_held(pool).victim(places, weight_sum)
+    if victim is None:
+        raise LimitReached(
+            "QUEUE_FULL",
+            f"Pool {x.pool!r} has {pool.waiting} requests waiting.",
+            pool=x.pool,
+            limitRequests=places,
+        )
+    newest = pool.flows[victim].newest()
+    assert newest is not None
+    how = d.RequestState.SHED
+    record(state, log, d.Ended(x.now_ns, x.pool, newest.request_id, how, "POOL_FULL"))

@@ -1,0 +1,269 @@
+"""Who is selectable, in which order: the `(meter, user)` index and the class heads.
+
+Selectable users stand in one sorted index by `(S, tie, user_id)`.  With a slack configured as 0
+the tie is 0, so the order is the article's `(S, user_id)`; else it is the user's oldest waiting
+request, so that the first entry is "the smallest S, ties: older request".
+
+With a finite slack the users are split at the edge `smallest S + D`: those within it are ELIGIBLE
+and have their class heads in age-ordered heaps; those past it are BEYOND, in a heap by
+`(S, user_id)`.  The edge mostly rises, and users come in as it passes them.  When it falls (D
+fell, or a user joined at `v`), users past it are moved out when they are met.  Heap entries are
+validated when they come to the top, so whatever made them void needs no search.
+
+Nothing here states anything that `State` does not: it can be rebuilt from the flows at any time.
+
+Invariants:
+    A flow's key is in the index exactly while its place is not OUT and meters are charged.
+    Every selectable user with S at or below the last edge is ELIGIBLE after `advance`.
+
+Source:
+    SFQ §7.1 (ordered set keyed by meter and user id).
+"""
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from sortedcontainers import SortedList
+
+from scheduler_service.core.policy import PoolPolicy, PredictedClass, WithinUser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scheduler_service.core.state import Flow, Request
+
+OUT = 0
+ELIGIBLE = 1
+BEYOND = 2
+
+_SHORT = PredictedClass.SHORT
+
+_Heap = list[tuple[int, str]]
+
+
+class Backlog:
+    """The selectable users of one pool.
+
+    Complexity:
+        O(log n) a change; amortised O(log n) a selection while D does not fall.
+    """
+
+    __slots__ = (
+        "_beyond",
+        "_debtors",
+        "_flows",
+        "_longs",
+        "_shorts",
+        "charged",
+        "edge",
+        "fifo",
+        "index",
+        "selectable",
+        "user_by_user",
+    )
+
+    def __init__(self, policy: PoolPolicy, flows: "dict[str, Flow]") -> None:
+        self._flows = flows
+        self.charged = not policy.unbounded
+        self.user_by_user = policy.user_by_user
+        self.fifo = policy.within_user is WithinUser.FIFO
+        self.index: SortedList[tuple[int, int, str]] = SortedList()
+        self.edge = -1
+        self.selectable = 0
+        self._beyond: list[tuple[int, str]] = []
+        self._shorts: list[tuple[int, str]] = []
+        self._longs: list[tuple[int, str]] = []
+        self._debtors: list[tuple[int, str]] = []
+
+    def join(self, flow: "Flow") -> None:
+        """Makes `flow`, which has a waiting request, selectable."""
+        self.selectable += 1
+        if not self.charged:
+            flow.place = ELIGIBLE
+            self._push_heads(flow)
+            return
+        self._enter_index(flow)
+        if self.user_by_user:
+            flow.place = ELIGIBLE
+        else:
+            self._push_beyond(flow)
+
+    def leave(self, flow: "Flow") -> None:
+        """Makes `flow` not selectable."""
+        self.selectable -= 1
+        flow.place = OUT
+        if flow.key is not None:
+            self.index.remove(flow.key)
+            flow.key = None
+
+    def update(self, flow: "Flow", changed: PredictedClass) -> None:
+        """Follows a change of a selectable user's meter, or of its head of one class."""
+        if not self.charged:
+            self._push_head(flow, changed)
+            return
+        old = flow.key
+        assert old is not None
+        tie = 0
+        if not self.user_by_user:
+            oldest = flow.oldest()
+            assert oldest is not None
+            tie = oldest.sequence
+        meter = flow.meter
+        if old[0] != meter or old[1] != tie:
+            self.index.remove(old)
+            flow.key = key = (meter, tie, flow.user_id)
+            self.index.add(key)
+        if self.user_by_user:
+            return
+        if flow.place == ELIGIBLE and meter <= self.edge:
+            self._push_head(flow, changed)
+        elif flow.place == ELIGIBLE or old[0] != meter:
+            self._push_beyond(flow)
+
+    def owe(self, flow: "Flow") -> None:
+        """Follows a promotion debt that `flow` has earned or got back."""
+        if flow.place == ELIGIBLE and not self.user_by_user:
+            long = self.long_of(flow)
+            if long is not None:
+                self._push(self._debtors, long)
+
+    def advance(self, edge: int) -> None:
+        """Takes in every user whose meter is at or below `edge` (micro cost units)."""
+        self.edge = edge
+        beyond = self._beyond
+        while beyond and beyond[0][0] <= edge:
+            meter, user_id = heappop(beyond)
+            flow = self._flows.get(user_id)
+            if flow is not None and flow.place == BEYOND and flow.meter == meter:
+                flow.place = ELIGIBLE
+                self._push_heads(flow)
+
+    def short_of(self, flow: "Flow") -> "Request | None":
+        """Returns the predicted-short candidate of `flow`."""
+        if self.fifo:
+            oldest = flow.oldest()
+            return oldest if oldest is flow.oldest_short else None
+        return flow.oldest_short
+
+    def long_of(self, flow: "Flow") -> "Request | None":
+        """Returns the predicted-long candidate of `flow`."""
+        if self.fifo:
+            oldest = flow.oldest()
+            return oldest if oldest is flow.oldest_long else None
+        return flow.oldest_long
+
+    def oldest_short(self) -> "tuple[Flow, Request] | None":
+        """Returns the oldest short candidate among the eligible users."""
+        return next(self._heads(self._shorts, keep=True), None)
+
+    def oldest_long(self) -> "tuple[Flow, Request] | None":
+        """Returns the oldest long candidate among the eligible users."""
+        return next(self._heads(self._longs, keep=True), None)
+
+    def oldest_debtor_long(self) -> "tuple[Flow, Request] | None":
+        """Returns the oldest long candidate of an eligible user that may be promoted."""
+        return next(self._heads(self._debtors, keep=True), None)
+
+    def aged_order(self, which: str, limit: int) -> "list[tuple[Flow, Request]]":
+        """Returns up to `limit` eligible candidates by age: "shorts", "longs" or "debtors"."""
+        heap = {"shorts": self._shorts, "longs": self._longs, "debtors": self._debtors}[which]
+        found: list[tuple[Flow, Request]] = []
+        for flow, request in self._heads(heap, keep=False):
+            if not found or found[-1][1] is not request:
+                found.append((flow, request))
+            if len(found) >= limit:
+                break
+        for _, request in found:
+            heappush(heap, (request.sequence, request.user_id))
+        return found
+
+    def past_edge(self, edge: int, reach: int) -> "Iterator[Flow]":
+        """Yields users with `edge < S <= reach` by `(S, user_id)`."""
+        group: list[str] = []
+        meter = -1
+        for key in self.index.irange((edge + 1, -1, ""), (reach + 1, -1, "")):
+            if key[0] != meter:
+                yield from (self._flows[user_id] for user_id in sorted(group))
+                group, meter = [], key[0]
+            group.append(key[2])
+        yield from (self._flows[user_id] for user_id in sorted(group))
+
+    def _heads(self, heap: _Heap, *, keep: bool) -> "Iterator[tuple[Flow, Request]]":
+        """Yields valid candidates by age; void entries are dropped, others too unless `keep`."""
+        flows = self._flows
+        while heap:
+            sequence, user_id = heap[0]
+            flow = flows.get(user_id)
+            if flow is not None and flow.place == ELIGIBLE:
+                if heap is self._shorts:
+                    head = self.short_of(flow)
+                else:
+                    head = self.long_of(flow)
+                    if heap is self._debtors and (
+                        not flow.promotion_debt or flow.promotion_under_way
+                    ):
+                        head = None
+                if head is not None and head.sequence == sequence:
+                    if not self.charged or flow.meter <= self.edge:
+                        if not keep:
+                            heappop(heap)
+                        yield flow, head
+                        continue
+                    self._push_beyond(flow)
+            heappop(heap)
+
+    def _enter_index(self, flow: "Flow") -> None:
+        tie = 0
+        if not self.user_by_user:
+            oldest = flow.oldest()
+            assert oldest is not None
+            tie = oldest.sequence
+        flow.key = key = (flow.meter, tie, flow.user_id)
+        self.index.add(key)
+
+    def _push_heads(self, flow: "Flow") -> None:
+        short, long = self.short_of(flow), self.long_of(flow)
+        if short is not None:
+            self._push(self._shorts, short)
+        if long is not None:
+            self._push(self._longs, long)
+            if flow.promotion_debt:
+                self._push(self._debtors, long)
+
+    def _push_head(self, flow: "Flow", changed: PredictedClass) -> None:
+        if self.fifo:
+            self._push_heads(flow)
+        elif changed is _SHORT:
+            if flow.oldest_short is not None:
+                self._push(self._shorts, flow.oldest_short)
+        elif flow.oldest_long is not None:
+            self._push(self._longs, flow.oldest_long)
+            if flow.promotion_debt:
+                self._push(self._debtors, flow.oldest_long)
+
+    def _push_beyond(self, flow: "Flow") -> None:
+        flow.place = BEYOND
+        beyond, flows = self._beyond, self._flows
+        heappush(beyond, (flow.meter, flow.user_id))
+        if len(beyond) > 64 + 4 * self.selectable:
+            beyond[:] = [
+                entry
+                for entry in sorted(set(beyond))
+                if (held := flows.get(entry[1])) is not None
+                and held.place == BEYOND
+                and held.meter == entry[0]
+            ]
+
+    def _push(self, heap: _Heap, request: "Request") -> None:
+        heappush(heap, (request.sequence, request.user_id))
+        if len(heap) > 64 + 4 * self.selectable:
+            kept = sorted(set(heap))
+            heap[:] = [entry for entry in kept if self._is_head(heap, entry)]
+            heapify(heap)
+
+    def _is_head(self, heap: _Heap, entry: tuple[int, str]) -> bool:
+        flow = self._flows.get(entry[1])
+        if flow is None or flow.place != ELIGIBLE:
+            return False
+        head = self.short_of(flow) if heap is self._shorts else self.long_of(flow)
+        return head is not None and head.sequence == entry[0]

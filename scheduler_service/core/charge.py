@@ -1,0 +1,52 @@
+"""The divisions of the core, each rounded in a stated direction."""
+
+from scheduler_service.core.policy import MICRO, PoolPolicy, SlackKind
+
+
+def charge_for(cost: int, weight_milli: int) -> int:
+    """Returns what one dispatch adds to the meter, rounded up.
+
+    Rounding up keeps every charge positive, so virtual time always moves and no user can be
+    dispatched for free.
+
+    Args:
+        cost: Cost units, at least 1.
+        weight_milli: Weight in thousandths, at least 1; 1000 is weight 1.
+
+    Returns:
+        Charge in micro cost units, at least 1, less than 1 above the exact value.
+
+    Source:
+        SFQ §4.4 (charge c / w); §5.1 (fixed at dispatch, never corrected).
+    """
+    return -(-cost * MICRO * 1000 // weight_milli)
+
+
+def slack_for(policy: PoolPolicy, cost_max: int) -> int:
+    """Returns the slack D of one selection in micro cost units, rounded down.
+
+    Args:
+        policy: Policy with a finite slack.
+        cost_max: Largest cost among the recent charged dispatches, cost units; 0 if none.
+    """
+    if policy.slack_kind is SlackKind.ABSOLUTE:
+        return policy.slack_micros
+    slack = cost_max * MICRO * policy.slack_milli // 1000
+    return slack if slack < policy.slack_max_micros else policy.slack_max_micros
+
+
+def rescaled_residual(residual: int, weight_before: int, weight_after: int, limit: int) -> int:
+    """Returns a user's distance above `v` after a change of weight, rounded up and clamped.
+
+    Args:
+        residual: S - v before the change, micro cost units, positive.
+        weight_before: Old weight in thousandths.
+        weight_after: New weight in thousandths.
+        limit: D + L, micro cost units: the residual never grows past it (but never shrinks for
+            being past it already).
+
+    Source:
+        SFQ §3.1, §4.4: unclamped, the band would break.
+    """
+    scaled = -(-residual * weight_before // weight_after)
+    return min(scaled, max(residual, limit))

@@ -1,0 +1,290 @@
+"""Granting turns: redeliveries, reservations, then the selection (SFQ §2.3, QBA §III-A).
+
+The functions named `grant_…` take one decision each.  A call for many requests is that many
+selections: each one sees what the one before it changed.
+"""
+
+from dataclasses import dataclass
+
+from scheduler_service.core import flows as fl
+from scheduler_service.core.backlog import OUT
+from scheduler_service.core.charge import charge_for
+from scheduler_service.core.decisions import (
+    Decision,
+    Dispatched,
+    EmptyReason,
+    Ended,
+    Offer,
+    RequestState,
+    Reserved,
+    Rule,
+    Turn,
+)
+from scheduler_service.core.invariants import check_band
+from scheduler_service.core.policy import AdmissionPoint, ClassOrder, Placement, PredictedClass
+from scheduler_service.core.recording import after_leaving, record
+from scheduler_service.core.selection import (
+    Choice,
+    Frame,
+    candidates,
+    could_hold,
+    fits,
+    frame_of,
+    select,
+)
+from scheduler_service.core.state import Pool, Request, State
+
+_SHORT = PredictedClass.SHORT
+_QBA = ClassOrder.QBA
+_AT_DISPATCH = AdmissionPoint.DISPATCH
+_NO_OVERTAKING: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Ask:
+    """One call for work, as it goes on.
+
+    Attributes:
+        now_ns: Time of the call.
+        worker: Session or name; empty when a gate grants.
+        nonce: Start of the lease ids.
+        offer: What the worker can take now; falls with every grant.
+        lease_duration_ns: Length of the leases; 0 takes the pool's.
+        hand_over: Whether leases must be confirmed.
+        free_cost: Cost units a gate has room for; None is any.
+        granted: Grants so far.
+        stalled_by: Request that stalls the pool, once one does.
+    """
+
+    now_ns: int
+    worker: str
+    nonce: str
+    offer: Offer
+    lease_duration_ns: int
+    hand_over: bool
+    idempotency_key: str
+    peer: str
+    free_cost: int | None = None
+    granted: int = 0
+    stalled_by: str = ""
+
+
+def grant_next(state: State, pool: Pool, ask: Ask, log: list[Decision]) -> Dispatched | EmptyReason:
+    """Grants the next request of `pool` to the asking worker, or says why there is none."""
+    if pool.paused:
+        return EmptyReason.PAUSED
+    if pool.redelivery:
+        dispatched = _grant_redelivery(state, pool, ask, log)
+        if dispatched is not None:
+            return dispatched
+    if pool.reservations:
+        request_id = pool.reservations.get(ask.worker)
+        if request_id is not None:
+            return _grant_reserved(state, pool, ask, pool.requests[request_id], log)
+    if pool.backlog.selectable == 0:
+        return _why_nothing(pool)
+    frame = frame_of(pool, ask.now_ns)
+    choice = select(pool, frame)
+    if ask.free_cost is not None and choice.request.cost > ask.free_cost:
+        return EmptyReason.AT_CAPACITY
+    if fits(choice.request, ask.offer):
+        return _grant(state, pool, ask, frame, choice, _NO_OVERTAKING, log)
+    return _grant_past_misfits(state, pool, ask, frame, log)
+
+
+def _why_nothing(pool: Pool) -> EmptyReason:
+    if pool.waiting == 0:
+        return EmptyReason.HELD_BY_FIT if pool.redelivery else EmptyReason.EMPTY
+    if any(flow.waiting and not flow.paused for flow in pool.flows.values()):
+        return EmptyReason.HELD_BY_CAP
+    return EmptyReason.PAUSED
+
+
+def _grant_redelivery(state: State, pool: Pool, ask: Ask, log: list[Decision]) -> Dispatched | None:
+    """Grants the oldest request due again that this worker can take; it is not charged."""
+    for _, request_id in pool.redelivery:
+        request = pool.requests[request_id]
+        flow = pool.flows[request.user_id]
+        if flow.paused or not fits(request, ask.offer):
+            continue
+        if request.last_worker == ask.worker and ask.now_ns < request.retry_ns:
+            continue
+        choice = Choice(flow, request, request.rule, Turn.REDELIVERY)
+        return _record_grant(state, pool, ask, _NO_FRAME, choice, _NO_OVERTAKING, log)
+    return None
+
+
+_NO_FRAME = Frame(0, -1, -1, -1)
+
+
+def _grant_reserved(
+    state: State, pool: Pool, ask: Ask, request: Request, log: list[Decision]
+) -> Dispatched | EmptyReason:
+    """Grants the request this worker is kept for as soon as it fits, and nothing else."""
+    flow = pool.flows[request.user_id]
+    if flow.place == OUT or not fits(request, ask.offer):
+        return EmptyReason.RESERVED
+    rule = Rule.SHORT_FIRST if request.predicted_class is _SHORT else Rule.LONG
+    if pool.policy.class_order is ClassOrder.FCFS:
+        rule = Rule.FIRST_COME
+    choice = Choice(flow, request, rule, Turn.RESERVED)
+    frame = frame_of(pool, ask.now_ns)
+    return _grant(state, pool, ask, frame, choice, _NO_OVERTAKING, log)
+
+
+def _grant_past_misfits(
+    state: State, pool: Pool, ask: Ask, frame: Frame, log: list[Decision]
+) -> Dispatched | EmptyReason:
+    """Looks past candidates that do not fit, as far as the placement rule allows."""
+    policy = pool.policy
+    overtook: list[str] = []
+    unplaceable: list[Request] = []
+    found: Choice | None = None
+    for examined, choice in enumerate(candidates(pool, frame)):
+        if examined >= policy.overtake_scan:
+            break
+        request = choice.request
+        if fits(request, ask.offer):
+            found = choice
+            break
+        holdable = _any_could_hold(state, pool, request)
+        if not holdable and ask.now_ns - request.enqueue_ns >= policy.unplaceable_wait_ns:
+            unplaceable.append(request)
+            continue
+        if holdable and policy.placement is Placement.STALL:
+            ask.stalled_by = request.request_id
+            break
+        if (
+            request.overtakes >= policy.max_overtakes
+            and ask.worker
+            and request.request_id not in pool.reserved_for
+            and could_hold(request, ask.offer)
+        ):
+            record(state, log, Reserved(ask.now_ns, pool.name, request.request_id, ask.worker))
+            return EmptyReason.RESERVED
+        overtook.append(request.request_id)
+    if unplaceable:
+        for request in unplaceable:
+            _end_unplaceable(state, pool, request, ask.now_ns, log)
+        return grant_next(state, pool, ask, log)
+    if found is not None:
+        return _grant(state, pool, ask, frame, found, tuple(overtook), log)
+    return EmptyReason.STALLED_BY if ask.stalled_by else EmptyReason.HELD_BY_FIT
+
+
+def _end_unplaceable(
+    state: State, pool: Pool, request: Request, now_ns: int, log: list[Decision]
+) -> None:
+    how = RequestState.UNPLACEABLE
+    record(state, log, Ended(now_ns, pool.name, request.request_id, how, "NO_WORKER_CAN_HOLD"))
+    after_leaving(state, pool, now_ns, log)
+
+
+def _any_could_hold(state: State, pool: Pool, request: Request) -> bool:
+    return any(
+        pool.name in worker.pools and not worker.draining and could_hold(request, worker.offer)
+        for worker in state.workers.values()
+    )
+
+
+def _grant(
+    state: State,
+    pool: Pool,
+    ask: Ask,
+    frame: Frame,
+    choice: Choice,
+    overtook: tuple[str, ...],
+    log: list[Decision],
+) -> Dispatched:
+    dispatched = _record_grant(state, pool, ask, frame, choice, overtook, log)
+    if pool.backlog.charged:
+        check_band(pool, dispatched, choice.flow)
+    if pool.waiting == 0 or pool.virtual_time >= 2**60:
+        after_leaving(state, pool, ask.now_ns, log)
+    return dispatched
+
+
+def _record_grant(
+    state: State,
+    pool: Pool,
+    ask: Ask,
+    frame: Frame,
+    choice: Choice,
+    overtook: tuple[str, ...],
+    log: list[Decision],
+) -> Dispatched:
+    """Writes down the dispatch with all that explains it, and takes it."""
+    flow, request, rule, turn = choice
+    policy, backlog, now_ns = pool.policy, pool.backlog, ask.now_ns
+    first = turn is not Turn.REDELIVERY
+    meter = flow.meter
+    charge, time_after, passes = 0, pool.virtual_time, pool.passes
+    runner_up, runner_up_meter = "", 0
+    if first and backlog.charged:
+        charge = charge_for(request.cost, flow.weight_milli)
+        index = backlog.index
+        head = index[0]
+        time_after = frame.smallest
+        if head[2] == flow.user_id:
+            passes = 0
+            other = index[1] if len(index) > 1 else None
+        else:
+            passes += not backlog.user_by_user
+            other = head
+        if other is not None:
+            runner_up, runner_up_meter = other[2], other[0]
+    holder = flow if backlog.charged else pool
+    count = count_after = holder.short_admission_count
+    debt = debt_after = holder.promotion_debt
+    if first and policy.class_order is _QBA and policy.admission_point is _AT_DISPATCH:
+        if rule is Rule.PROMOTION:
+            count_after, debt_after = 0, False
+        elif request.predicted_class is _SHORT and not debt:
+            count_after = count + 1
+            debt_after = count_after >= policy.quota_k
+    ask.granted += 1
+    duration = ask.lease_duration_ns or policy.lease_duration_ns
+    hand_over = policy.hand_over_ns if ask.hand_over and ask.worker else 0
+    wait_ns = now_ns - request.enqueue_ns
+    dispatched = Dispatched(
+        now_ns,
+        pool.name,
+        request.request_id,
+        flow.user_id,
+        request.sequence,
+        f"{ask.nonce}-{ask.granted}",
+        ask.worker,
+        ask.nonce,
+        request.attempts + 1,
+        now_ns + duration,
+        now_ns + hand_over if 0 < hand_over < duration else 0,
+        turn,
+        rule,
+        request.cost,
+        charge,
+        flow.weight_milli,
+        request.predicted_class,
+        wait_ns,
+        frame.threshold_ns,
+        request.enqueue_ns < frame.aged_before,
+        pool.virtual_time,
+        time_after,
+        meter,
+        meter + charge,
+        count,
+        count_after,
+        debt,
+        debt_after,
+        frame.slack,
+        passes,
+        backlog.selectable,
+        runner_up,
+        runner_up_meter,
+        overtook,
+        pool.policy_digest,
+        ask.offer,
+        ask.idempotency_key,
+        ask.peer,
+    )
+    record(state, log, dispatched)
+    return dispatched

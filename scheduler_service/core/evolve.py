@@ -1,0 +1,521 @@
+"""The fold: how each decision changes the state.
+
+The live path and replay run the same function, so what was decided and what is recovered cannot
+differ.  Nothing here chooses; where a record states a value (a meter, `v`), the value is taken
+from the record and asserted to be the one the rules give.
+"""
+
+from bisect import insort
+from collections.abc import Callable
+from typing import Any
+
+from scheduler_service.core import decisions as d
+from scheduler_service.core import flows as fl
+from scheduler_service.core import timers
+from scheduler_service.core.backlog import OUT, Backlog
+from scheduler_service.core.charge import slack_for
+from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PoolMode, PredictedClass
+from scheduler_service.core.state import (
+    Flow,
+    Lease,
+    Pool,
+    Request,
+    State,
+    UserSettings,
+    Worker,
+)
+
+_SHORT = PredictedClass.SHORT
+_REDELIVERY = d.Turn.REDELIVERY
+
+
+def evolve(state: State, decision: d.Decision) -> None:
+    """Folds one decision into the state; its sequence is the next one."""
+    state.sequence += 1
+    state.now_ns = decision.now_ns
+    _FOLD[type(decision)](state, decision)
+
+
+def _log_opened(state: State, x: d.LogOpened) -> None:
+    state.algorithm_version = x.algorithm_version
+    state.durability = x.durability
+
+
+def _recovered(state: State, x: d.Recovered) -> None:
+    for _, request in state.leases.values():
+        lease = request.lease
+        assert lease is not None
+        lease.expire_ns += x.downtime_ns
+        if lease.hand_over_ns:
+            lease.hand_over_ns += x.downtime_ns
+    for worker in state.workers.values():
+        worker.last_seen_ns += x.downtime_ns
+
+
+def _pool_configured(state: State, x: d.PoolConfigured) -> None:
+    if x.policy.mode is PoolMode.GATE:
+        state.gates[x.pool] = None
+    else:
+        state.gates.pop(x.pool, None)
+    if x.created:
+        state.pools[x.pool] = Pool(x.pool, x.policy, x.policy_digest)
+        return
+    pool = state.pools[x.pool]
+    before, pool.policy, pool.policy_digest = pool.policy, x.policy, x.policy_digest
+    if before.aging_sample_window != x.policy.aging_sample_window:
+        pool.sample = pool.sample.resized(x.policy.aging_sample_window)
+    if before.short_cutoff != x.policy.short_cutoff:
+        pool.short_cutoff = x.policy.short_cutoff
+    if before.unbounded and not x.policy.unbounded:
+        for flow in pool.flows.values():
+            flow.meter = pool.virtual_time
+        pool.largest_meter = pool.virtual_time
+    for holder in (pool, *pool.flows.values()):
+        holder.short_admission_count = (
+            x.policy.quota_k
+            if holder.promotion_debt
+            else min(holder.short_admission_count, x.policy.quota_k)
+        )
+        holder.promotion_debt = holder.short_admission_count >= x.policy.quota_k
+    pool.waiting_weight_milli = 0
+    pool.held_index = None
+    for flow in pool.flows.values():
+        flow.weight_milli = fl.weight_of(pool, flow.user_id)
+        flow.max_in_flight = fl.cap_of(pool, flow.user_id)
+        if flow.waiting:
+            pool.waiting_weight_milli += flow.weight_milli
+    rebuild(pool)
+
+
+def rebuild(pool: Pool) -> None:
+    """Derives the backlog and the idle heaps of a pool anew from its flows."""
+    were_out = {user_id for user_id, flow in pool.flows.items() if flow.place == OUT}
+    pool.backlog = Backlog(pool.policy, pool.flows)
+    pool.idle, pool.idle_in_quota = [], []
+    for flow in list(pool.flows.values()):
+        flow.place, flow.key = OUT, None
+        if not fl.may_be_selected(flow):
+            fl.rest(pool, flow)
+        elif flow.user_id not in were_out:
+            pool.backlog.join(flow)
+
+
+def _pool_deleted(state: State, x: d.PoolDeleted) -> None:
+    pool = state.pools.pop(x.pool)
+    state.gates.pop(x.pool, None)
+    for _, _, leases in pool.forget_queue:
+        for lease_id in leases:
+            state.old_leases.pop(lease_id, None)
+
+
+def _user_configured(state: State, x: d.UserConfigured) -> None:
+    pool = state.pools[x.pool]
+    settings = pool.settings.setdefault(x.user_id, UserSettings())
+    settings.weight_milli, settings.max_in_flight = x.weight_milli, x.max_in_flight
+    if settings == UserSettings():
+        del pool.settings[x.user_id]
+    flow = pool.flows.get(x.user_id)
+    if flow is None:
+        return
+    assert flow.meter == x.meter_before
+    weight = fl.weight_of(pool, x.user_id)
+    if flow.waiting:
+        pool.waiting_weight_milli += weight - flow.weight_milli
+    flow.weight_milli = weight
+    flow.max_in_flight = fl.cap_of(pool, x.user_id)
+    flow.meter = x.meter_after
+    pool.largest_meter = max(pool.largest_meter, x.meter_after)
+    if x.meter_after > x.meter_before:
+        # The clamp let the meter rise as far as the D + L of now: the band is that wide from here.
+        pool.charge_max = max(pool.charge_max, pool.recent_charges.largest)
+        pool.slack_max = max(pool.slack_max, slack_for(pool.policy, pool.recent_costs.largest))
+    if pool.held_index is not None:
+        pool.held_index.update(flow)
+    fl.settle(pool, flow, _SHORT)
+    if flow.place != OUT:
+        pool.backlog.update(flow, PredictedClass.LONG)
+    fl.rest(pool, flow)
+
+
+def _paused(state: State, x: d.Paused) -> None:
+    pool = state.pools[x.pool]
+    if not x.user_id:
+        pool.paused, pool.pause_until_ns = True, x.until_ns
+    else:
+        settings = pool.settings.setdefault(x.user_id, UserSettings())
+        settings.paused, settings.pause_until_ns = True, x.until_ns
+        flow = pool.flows.get(x.user_id)
+        if flow is not None:
+            flow.paused = True
+            fl.settle(pool, flow, _SHORT)
+    timers.arm_pause(state, x.pool, x.user_id, x.until_ns)
+
+
+def _resumed(state: State, x: d.Resumed) -> None:
+    pool = state.pools[x.pool]
+    if not x.user_id:
+        pool.paused, pool.pause_until_ns = False, 0
+        return
+    settings = pool.settings[x.user_id]
+    settings.paused, settings.pause_until_ns = False, 0
+    if settings == UserSettings():
+        del pool.settings[x.user_id]
+    flow = pool.flows.get(x.user_id)
+    if flow is not None:
+        flow.paused = False
+
+
+def _rejoined(state: State, x: d.Rejoined) -> None:
+    pool = state.pools[x.pool]
+    flow = pool.flows[x.user_id]
+    assert flow.meter == x.meter_before
+    flow.meter = x.meter_after
+    pool.backlog.join(flow)
+
+
+def _accepted(state: State, x: d.Accepted) -> None:
+    pool = state.pools[x.pool]
+    fl.forget_ended(state, pool)
+    flow = pool.flows.get(x.user_id)
+    if flow is None:
+        if len(pool.flows) >= pool.policy.max_users:
+            fl.make_room_for_user(pool)
+        flow = fl.flow_of(pool, x.user_id)
+    assert flow.meter == x.meter_before
+    flow.meter = x.meter_after
+    request = Request(
+        request_id=x.request_id,
+        user_id=flow.user_id,
+        sequence=state.sequence,
+        cost=x.cost,
+        predicted_class=x.predicted_class,
+        kv_tokens=x.kv_tokens,
+        labels=x.labels,
+        enqueue_ns=x.now_ns,
+        expire_ns=x.expire_ns,
+        content_digest=x.content_digest,
+        payload_digest=x.payload_digest,
+        payload_bytes=x.payload_bytes,
+        prompt_tokens=x.prompt_tokens,
+        output_cap_tokens=x.output_cap_tokens,
+        expected_output_tokens=x.expected_output_tokens,
+        caller_bound=x.caller_bound,
+    )
+    pool.requests[x.request_id] = request
+    fl.link(pool, flow, request)
+    if x.expire_ns:
+        timers.arm_wait(state, pool, request)
+
+
+def _dispatched(state: State, x: d.Dispatched) -> None:
+    pool = state.pools[x.pool]
+    request = pool.requests[x.request_id]
+    flow = pool.flows[x.user_id]
+    if x.turn is _REDELIVERY:
+        pool.redelivery.remove((request.sequence, x.request_id))
+    else:
+        fl.unlink(pool, flow, request)
+        flow.in_flight += 1
+        pool.in_flight_cost += request.cost
+        pool.sample.push(x.wait_ns)
+        request.first_dispatch_ns = x.now_ns
+        request.rule = x.rule
+        if request.expire_ns:
+            state.dead_timers += 1
+        _take_turn(pool, flow, request, x)
+        fl.settle(pool, flow, request.predicted_class)
+    request.state = d.RequestState.LEASED
+    request.attempts = x.attempt
+    lease_id = x.lease_id
+    request.lease = Lease(
+        lease_id, x.worker, x.now_ns, x.lease_expire_ns, x.hand_over_ns, state.sequence
+    )
+    state.leases[lease_id] = (x.pool, request)
+    pool.leased[x.request_id] = request
+    worker = state.workers.get(x.worker)
+    if worker is not None:
+        worker.leases += 1
+        if x.hand_over_ns:
+            worker.provisional[lease_id] = request
+    if x.idempotency_key:
+        key = (x.worker, x.idempotency_key)
+        if key not in state.keys:
+            state.key_queue.append((x.now_ns, key))
+        fl.forget_keys(state, pool)
+        state.keys[key] = (*state.keys.get(key, ()), (x.pool, x.request_id, lease_id))
+    timers.arm_lease(state, pool, request)
+
+
+def _take_turn(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> None:
+    """Charges the meter, moves `v`, and moves the quota (SFQ §2.3, QBA §III-A6)."""
+    if pool.backlog.charged:
+        assert flow.meter == x.meter_before
+        flow.meter = x.meter_after
+        if x.meter_after > pool.largest_meter:
+            pool.largest_meter = x.meter_after
+        pool.recent_costs.push(x.cost)
+        pool.recent_charges.push(x.charge_micros)
+        if x.charge_micros > pool.charge_max:
+            pool.charge_max = x.charge_micros
+        if x.slack_micros > pool.slack_max:
+            pool.slack_max = x.slack_micros
+        pool.passes = x.passes_after
+        if x.virtual_time_after > pool.virtual_time:
+            pool.virtual_time = x.virtual_time_after
+            if pool.idle:
+                fl.forget_idle(pool)
+    if pool.policy.class_order is ClassOrder.QBA:
+        holder = flow if pool.backlog.charged else pool
+        if x.rule is d.Rule.PROMOTION:
+            request.promoted = True
+        if pool.policy.admission_point is AdmissionPoint.DISPATCH:
+            request.counted = True
+            holder.short_admission_count = x.short_admission_count_after
+            if holder.promotion_debt is not x.promotion_debt_after:
+                holder.promotion_debt = x.promotion_debt_after
+                if x.promotion_debt_after and holder is flow:
+                    pool.backlog.owe(flow)
+        elif request.promoted:
+            holder.promotion_under_way = True
+    for request_id in x.overtook:
+        pool.requests[request_id].overtakes += 1
+
+
+def _leases_confirmed(state: State, x: d.LeasesConfirmed) -> None:
+    provisional = state.workers[x.worker].provisional
+    for request in provisional.values():
+        if request.lease is not None:
+            request.lease.hand_over_ns = 0
+    provisional.clear()
+
+
+def _lease_renewed(state: State, x: d.LeaseRenewed) -> None:
+    lease = state.pools[x.pool].requests[x.request_id].lease
+    assert lease is not None
+    assert lease.lease_id == x.lease_id
+    lease.expire_ns = x.expire_ns
+    worker = state.workers.get(lease.worker)
+    if lease.hand_over_ns:
+        lease.hand_over_ns = 0
+        if worker is not None:
+            worker.provisional.pop(x.lease_id, None)
+    if worker is not None:
+        worker.last_seen_ns = x.now_ns
+
+
+def _prefill_completed(state: State, x: d.PrefillCompleted) -> None:
+    pool = state.pools[x.pool]
+    request = pool.requests[x.request_id]
+    flow = pool.flows[request.user_id]
+    holder = flow if pool.backlog.charged else pool
+    request.counted = True
+    if request.promoted:
+        holder.promotion_under_way = False
+    holder.short_admission_count = x.short_admission_count_after
+    holder.promotion_debt = x.promotion_debt_after
+    if x.promotion_debt_after and holder is flow:
+        pool.backlog.owe(flow)
+
+
+def _drop_lease(state: State, pool: Pool, request: Request) -> None:
+    lease = request.lease
+    assert lease is not None
+    del state.leases[lease.lease_id]
+    del pool.leased[request.request_id]
+    state.dead_timers += 1
+    worker = state.workers.get(lease.worker)
+    if worker is not None:
+        worker.leases -= 1
+        if lease.hand_over_ns:
+            worker.provisional.pop(lease.lease_id, None)
+
+
+def _lease_ended(state: State, x: d.LeaseEnded) -> None:
+    pool = state.pools[x.pool]
+    request = pool.requests[x.request_id]
+    lease = request.lease
+    assert lease is not None
+    assert lease.lease_id == x.lease_id
+    _drop_lease(state, pool, request)
+    state.old_leases[x.lease_id] = (x.pool, x.request_id)
+    request.old_leases = (*request.old_leases, x.lease_id)
+    request.lease = None
+    request.state = d.RequestState.REDELIVERY
+    request.failures = x.failures_after
+    if x.cause is not d.LeaseEndCause.EXPIRED:
+        request.attempts -= 1
+    request.last_worker, request.retry_ns = lease.worker, x.retry_ns
+    request.last_error = x.error
+    insort(pool.redelivery, (request.sequence, x.request_id))
+    if x.retry_ns:
+        timers.arm_wake(state, x.retry_ns)
+
+
+def _completed(state: State, x: d.Completed) -> None:
+    pool = state.pools[x.pool]
+    request = pool.requests[x.request_id]
+    _drop_lease(state, pool, request)
+    _end_in_flight(state, pool, request, x.state, x.error)
+
+
+def _end_in_flight(
+    state: State, pool: Pool, request: Request, how: d.RequestState, reason: str
+) -> None:
+    flow = pool.flows[request.user_id]
+    if request.promoted and not request.counted:
+        holder = flow if pool.backlog.charged else pool
+        holder.promotion_under_way = False
+        if holder is flow:
+            pool.backlog.owe(flow)
+    flow.in_flight -= 1
+    pool.in_flight_cost -= request.cost
+    fl.remember(state, pool, request, how, reason)
+    fl.rest(pool, flow)
+
+
+def _cancel_requested(state: State, x: d.CancelRequested) -> None:
+    state.pools[x.pool].requests[x.request_id].cancel_reason = x.reason
+
+
+def _ended(state: State, x: d.Ended) -> None:
+    pool = state.pools[x.pool]
+    request = pool.requests[x.request_id]
+    dead = x.state is d.RequestState.DEAD_LETTERED
+    if dead:
+        pool.dead[x.request_id] = request
+    if request.state is d.RequestState.REDELIVERY:
+        pool.redelivery.remove((request.sequence, x.request_id))
+        _end_in_flight(state, pool, request, x.state, x.reason)
+        return
+    flow = pool.flows[request.user_id]
+    fl.unlink(pool, flow, request)
+    if request.expire_ns:
+        state.dead_timers += 1
+    fl.settle(pool, flow, request.predicted_class)
+    fl.remember(state, pool, request, x.state, x.reason)
+    fl.rest(pool, flow)
+
+
+def _requeued(state: State, x: d.Requeued) -> None:
+    pool = state.pools[x.pool]
+    request = pool.dead.pop(x.request_id)
+    pool.gone.pop(x.request_id, None)
+    pool.requests[x.request_id] = request
+    flow = fl.flow_of(pool, request.user_id)
+    flow.in_flight += 1
+    fl.settle(pool, flow, request.predicted_class)
+    pool.in_flight_cost += request.cost
+    request.failures, request.attempts = 0, 0
+    request.last_worker, request.retry_ns = "", 0
+    request.state = d.RequestState.REDELIVERY
+    request.lease = None
+    insort(pool.redelivery, (request.sequence, x.request_id))
+
+
+def _busy_period_closed(state: State, x: d.BusyPeriodClosed) -> None:
+    pool = state.pools[x.pool]
+    assert pool.virtual_time == x.virtual_time_before
+    pool.virtual_time = x.virtual_time_after
+    pool.busy = False
+    pool.slack_max = pool.charge_max = 0
+    fl.forget_idle(pool)
+
+
+def _rebased(state: State, x: d.Rebased) -> None:
+    pool = state.pools[x.pool]
+    offset = x.offset_micros
+    pool.virtual_time -= offset
+    pool.largest_meter = max(pool.largest_meter - offset, 0)
+    for flow in pool.flows.values():
+        flow.meter = max(flow.meter - offset, 0)
+    rebuild(pool)
+
+
+def _reserved(state: State, x: d.Reserved) -> None:
+    pool = state.pools[x.pool]
+    pool.reservations[x.worker] = x.request_id
+    pool.reserved_for[x.request_id] = x.worker
+
+
+def _worker_seen(state: State, x: d.WorkerSeen) -> None:
+    worker = state.workers.get(x.worker)
+    if worker is None:
+        state.workers[x.worker] = Worker(
+            x.worker, x.worker_name, x.pools, x.offer, x.endpoint, x.registered, x.now_ns
+        )
+        timers.arm_worker(state, x.worker)
+        return
+    worker.pools, worker.offer = x.pools, x.offer
+    worker.last_seen_ns = x.now_ns
+    if x.registered:
+        worker.name, worker.endpoint = x.worker_name, x.endpoint
+        worker.registered, worker.draining = True, False
+
+
+def _worker_drained(state: State, x: d.WorkerDrained) -> None:
+    state.workers[x.worker].draining = True
+    _release_reservations(state, x.worker)
+
+
+def _worker_gone(state: State, x: d.WorkerGone) -> None:
+    del state.workers[x.worker]
+    _release_reservations(state, x.worker)
+
+
+def _release_reservations(state: State, worker: str) -> None:
+    for pool in state.pools.values():
+        request_id = pool.reservations.pop(worker, None)
+        if request_id is not None:
+            del pool.reserved_for[request_id]
+
+
+def _estimator_updated(state: State, x: d.EstimatorUpdated) -> None:
+    pool = state.pools[x.pool]
+    for user_id, ratio_milli, cap_tokens in x.ratios:
+        pool.ratios[user_id] = (ratio_milli, cap_tokens)
+    pool.short_cutoff = x.short_cutoff
+
+
+def _dead_letter_dropped(state: State, x: d.DeadLetterDropped) -> None:
+    del state.pools[x.pool].dead[x.request_id]
+
+
+def _user_forgotten(state: State, x: d.UserForgotten) -> None:
+    pool = state.pools[x.pool]
+    pool.settings.pop(x.user_id, None)
+    pool.ratios.pop(x.user_id, None)
+    flow = pool.flows.get(x.user_id)
+    if flow is not None:
+        assert flow.waiting == flow.in_flight == 0
+        del pool.flows[x.user_id]
+
+
+_FOLD: dict[type[Any], Callable[[State, Any], None]] = {
+    d.LogOpened: _log_opened,
+    d.Recovered: _recovered,
+    d.PoolConfigured: _pool_configured,
+    d.PoolDeleted: _pool_deleted,
+    d.UserConfigured: _user_configured,
+    d.Paused: _paused,
+    d.Resumed: _resumed,
+    d.Rejoined: _rejoined,
+    d.Accepted: _accepted,
+    d.Dispatched: _dispatched,
+    d.LeasesConfirmed: _leases_confirmed,
+    d.LeaseRenewed: _lease_renewed,
+    d.PrefillCompleted: _prefill_completed,
+    d.LeaseEnded: _lease_ended,
+    d.Completed: _completed,
+    d.CancelRequested: _cancel_requested,
+    d.Ended: _ended,
+    d.Requeued: _requeued,
+    d.BusyPeriodClosed: _busy_period_closed,
+    d.Rebased: _rebased,
+    d.Reserved: _reserved,
+    d.WorkerSeen: _worker_seen,
+    d.WorkerDrained: _worker_drained,
+    d.WorkerGone: _worker_gone,
+    d.EstimatorUpdated: _estimator_updated,
+    d.DeadLetterDropped: _dead_letter_dropped,
+    d.UserForgotten: _user_forgotten,
+}

@@ -1,0 +1,237 @@
+"""Moves of requests and users between the tables of a pool.
+
+Every change of a queue, of who is selectable and of who is remembered goes through here, so that
+the counts kept beside the tables cannot drift from them.
+"""
+
+from heapq import heappop, heappush
+
+from scheduler_service.core.backlog import OUT
+from scheduler_service.core.held import HeldIndex
+from scheduler_service.core.policy import PredictedClass
+from scheduler_service.core.state import Flow, Gone, Pool, Request, RequestState, State
+
+_SHORT = PredictedClass.SHORT
+
+
+def flow_of(pool: Pool, user_id: str) -> Flow:
+    """Returns the user's flow, made at `v` with the user's settings if it has none."""
+    flow = pool.flows.get(user_id)
+    if flow is None:
+        settings = pool.settings.get(user_id)
+        flow = Flow(
+            user_id=user_id,
+            meter=pool.virtual_time,
+            weight_milli=weight_of(pool, user_id),
+            max_in_flight=cap_of(pool, user_id),
+            paused=settings is not None and settings.paused,
+        )
+        pool.flows[user_id] = flow
+    return flow
+
+
+def weight_of(pool: Pool, user_id: str) -> int:
+    """Returns the weight in thousandths that is in force for a user."""
+    settings = pool.settings.get(user_id)
+    own = 0 if settings is None else settings.weight_milli
+    return own or pool.policy.default_weight_milli
+
+
+def cap_of(pool: Pool, user_id: str) -> int:
+    """Returns the cap of leased requests that is in force for a user; 0 is none."""
+    settings = pool.settings.get(user_id)
+    own = -1 if settings is None else settings.max_in_flight
+    return pool.policy.max_in_flight_per_user if own < 0 else own
+
+
+def may_be_selected(flow: Flow) -> bool:
+    """Whether nothing but the order holds the user back."""
+    return flow.waiting > 0 and not flow.paused and not 0 < flow.max_in_flight <= flow.in_flight
+
+
+def link(pool: Pool, flow: Flow, request: Request) -> None:
+    """Puts a waiting request at the tail of its queue and follows with the backlog."""
+    short = request.predicted_class is _SHORT
+    newest = flow.newest_short if short else flow.newest_long
+    if newest is not None:
+        newest.newer, request.older = request, newest
+    elif short:
+        flow.oldest_short = request
+    else:
+        flow.oldest_long = request
+    if short:
+        flow.newest_short = request
+    else:
+        flow.newest_long = request
+    flow.waiting += 1
+    pool.waiting += 1
+    pool.busy = True
+    if flow.waiting == 1:
+        pool.waiting_weight_milli += flow.weight_milli
+        if may_be_selected(flow):
+            pool.backlog.join(flow)
+    elif newest is None and flow.place != OUT:
+        pool.backlog.update(flow, request.predicted_class)
+    _follow_held(pool, flow)
+
+
+def unlink(pool: Pool, flow: Flow, request: Request) -> None:
+    """Takes a waiting request out of its queue; the backlog must follow (`settle`)."""
+    older, newer = request.older, request.newer
+    request.older = request.newer = None
+    if older is not None:
+        older.newer = newer
+    elif request.predicted_class is _SHORT:
+        flow.oldest_short = newer
+    else:
+        flow.oldest_long = newer
+    if newer is not None:
+        newer.older = older
+    elif request.predicted_class is _SHORT:
+        flow.newest_short = older
+    else:
+        flow.newest_long = older
+    flow.waiting -= 1
+    pool.waiting -= 1
+    if flow.waiting == 0:
+        pool.waiting_weight_milli -= flow.weight_milli
+    if pool.held_index is not None:
+        _follow_held(pool, flow)
+    if pool.reservations:
+        worker = pool.reserved_for.pop(request.request_id, None)
+        if worker is not None:
+            del pool.reservations[worker]
+
+
+def settle(pool: Pool, flow: Flow, changed: PredictedClass) -> None:
+    """Makes the backlog follow a flow that lost a request or whose meter or cap changed.
+
+    A user that becomes selectable again is not joined here: that is a decision (`Rejoined`).
+    """
+    if flow.place == OUT:
+        return
+    if flow.waiting == 0 or flow.paused or 0 < flow.max_in_flight <= flow.in_flight:
+        pool.backlog.leave(flow)
+    else:
+        pool.backlog.update(flow, changed)
+
+
+def rest(pool: Pool, flow: Flow) -> None:
+    """Forgets a user without work, or remembers it by meter until `v` has caught up.
+
+    Source:
+        SFQ §7.2 (state of idle users at or below v can be discarded).
+    """
+    if flow.waiting or flow.in_flight:
+        return
+    if flow.short_admission_count or flow.promotion_debt:
+        heappush(pool.idle_in_quota, (flow.meter, flow.user_id))
+    elif flow.meter <= pool.virtual_time or not pool.backlog.charged:
+        del pool.flows[flow.user_id]
+    else:
+        heappush(pool.idle, (flow.meter, flow.user_id))
+
+
+def forget_idle(pool: Pool) -> None:
+    """Forgets idle users that `v` has caught up with; call after `v` rose."""
+    idle, flows, virtual_time = pool.idle, pool.flows, pool.virtual_time
+    while idle and idle[0][0] <= virtual_time:
+        meter, user_id = heappop(idle)
+        flow = flows.get(user_id)
+        if flow is not None and flow.meter == meter and _is_idle(flow):
+            del flows[user_id]
+
+
+def make_room_for_user(pool: Pool) -> bool:
+    """Forgets one idle user that only a started quota keeps; returns whether there was one."""
+    idle, flows = pool.idle_in_quota, pool.flows
+    while idle and idle[0][0] <= pool.virtual_time:
+        meter, user_id = heappop(idle)
+        flow = flows.get(user_id)
+        if flow is not None and flow.meter == meter and flow.waiting == flow.in_flight == 0:
+            del flows[user_id]
+            return True
+    return False
+
+
+def _is_idle(flow: Flow) -> bool:
+    return (
+        flow.waiting == 0
+        and flow.in_flight == 0
+        and flow.short_admission_count == 0
+        and not flow.promotion_debt
+    )
+
+
+def remember(state: State, pool: Pool, request: Request, how: RequestState, reason: str) -> None:
+    """Replaces an ended request by what is remembered of it, and forgets what is due."""
+    lease = request.lease
+    lease_id = "" if lease is None else lease.lease_id
+    past = request.old_leases
+    if lease is not None:
+        past = (*past, lease_id)
+        state.old_leases[lease_id] = (pool.name, request.request_id)
+    pool.gone[request.request_id] = Gone(
+        request_id=request.request_id,
+        user_id=request.user_id,
+        sequence=request.sequence,
+        cost=request.cost,
+        predicted_class=request.predicted_class,
+        content_digest=request.content_digest,
+        state=how,
+        reason=reason,
+        lease_id=lease_id,
+        enqueue_ns=request.enqueue_ns,
+        first_dispatch_ns=request.first_dispatch_ns,
+        end_ns=state.now_ns,
+        attempts=request.attempts,
+    )
+    pool.forget_queue.append((state.now_ns, request.request_id, past))
+    del pool.requests[request.request_id]
+    forget_ended(state, pool)
+
+
+def forget_ended(state: State, pool: Pool) -> None:
+    """Forgets ended ids that are past the retention time or count; only the fold calls this."""
+    queue, policy = pool.forget_queue, pool.policy
+    limit_ns = state.now_ns - policy.retention_ns
+    while queue and (queue[0][0] <= limit_ns or len(queue) > policy.retention_count):
+        _, request_id, leases = queue.popleft()
+        gone = pool.gone.get(request_id)
+        if gone is not None and gone.lease_id in {"", *leases}:
+            del pool.gone[request_id]
+        for lease_id in leases:
+            state.old_leases.pop(lease_id, None)
+
+
+def remembered(pool: Pool, request_id: str, now_ns: int) -> Gone | None:
+    """Returns what is remembered of an ended request at `now_ns`, if anything."""
+    gone = pool.gone.get(request_id)
+    if gone is None or gone.end_ns <= now_ns - pool.policy.retention_ns:
+        return None
+    return gone
+
+
+def forget_keys(state: State, pool: Pool) -> None:
+    """Forgets idempotency keys that are past the pool's retention time or count."""
+    queue, policy = state.key_queue, pool.policy
+    limit_ns = state.now_ns - policy.retention_ns
+    while queue and (queue[0][0] <= limit_ns or len(queue) > policy.retention_count):
+        state.keys.pop(queue.popleft()[1], None)
+
+
+def watch_held(pool: Pool) -> HeldIndex:
+    """Returns the index of places held, built if the pool had no need of it so far."""
+    if pool.held_index is None:
+        pool.held_index = HeldIndex(flow for flow in pool.flows.values() if flow.waiting)
+    return pool.held_index
+
+
+def _follow_held(pool: Pool, flow: Flow) -> None:
+    index = pool.held_index
+    if index is None:
+        return
+    if pool.waiting * 4 < pool.policy.max_waiting * 3:
+        pool.held_index = None
+    else:
+        index.update(flow)

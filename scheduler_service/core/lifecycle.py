@@ -1,0 +1,316 @@
+"""What happens to a request after its dispatch: renewal, completion, cancellation, expiry.
+
+None of it changes a meter (SFQ §2.6, §5.1).
+"""
+
+from scheduler_service.core import commands as c
+from scheduler_service.core import decisions as d
+from scheduler_service.core.admission import pool_named
+from scheduler_service.core.backlog import OUT
+from scheduler_service.core.errors import (
+    Denied,
+    LimitReached,
+    SchedulerError,
+    Superseded,
+    Unknown,
+    WrongState,
+)
+from scheduler_service.core.flows import may_be_selected, remembered
+from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PoolMode, PredictedClass
+from scheduler_service.core.recording import after_leaving, record
+from scheduler_service.core.state import Gone, Pool, Request, State
+
+
+def rejoin_freed(
+    state: State, pool: Pool, user_id: str, cause: d.RejoinCause, now_ns: int, log: list[d.Decision]
+) -> None:
+    """Makes a user that was held back selectable again, at `max(S, v)`."""
+    flow = pool.flows.get(user_id)
+    if flow is None or flow.place != OUT or not may_be_selected(flow):
+        return
+    after = max(flow.meter, pool.virtual_time) if pool.backlog.charged else flow.meter
+    record(state, log, d.Rejoined(now_ns, pool.name, user_id, cause, flow.meter, after))
+
+
+def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
+    """Ends a lease as its worker says; a repeat gets the first answer.
+
+    Raises:
+        Unknown: LEASE_UNKNOWN.
+        Superseded: LEASE_SUPERSEDED.
+        WrongState: LEASE_EXPIRED.
+        Denied: LEASE_OF_OTHER_WORKER.
+    """
+    found = state.leases.get(x.lease_id)
+    if found is None:
+        return _complete_late(state, x)
+    name, request = found
+    pool = state.pools[name]
+    lease = request.lease
+    assert lease is not None
+    if x.worker and lease.worker and x.worker != lease.worker:
+        raise Denied(
+            "LEASE_OF_OTHER_WORKER",
+            f"Lease {x.lease_id!r} is held by another worker.",
+            leaseId=x.lease_id,
+        )
+    if x.outcome is d.Outcome.GIVEN_BACK and not request.cancel_reason:
+        cause = d.LeaseEndCause.GIVEN_BACK
+        end_lease(state, pool, request, cause, x.now_ns, log, x.error)
+        state_now = d.RequestState.REDELIVERY
+        if request.request_id in pool.gone:
+            state_now = pool.gone[request.request_id].state
+        return c.Finished(name, request.request_id, state_now, c.Existing.NEW)
+    if request.cancel_reason:
+        how = d.RequestState.CANCELLED
+    elif x.outcome is d.Outcome.SUCCEEDED:
+        how = d.RequestState.SUCCEEDED
+        _count_prefill(state, pool, request, x.now_ns, log)
+    else:
+        how = d.RequestState.FAILED
+    record(
+        state,
+        log,
+        d.Completed(
+            x.now_ns,
+            name,
+            request.request_id,
+            x.lease_id,
+            how,
+            x.prompt_tokens,
+            x.output_tokens,
+            x.error,
+            x.peer,
+        ),
+    )
+    rejoin_freed(state, pool, request.user_id, d.RejoinCause.CAP, x.now_ns, log)
+    return c.Finished(name, request.request_id, how, c.Existing.NEW)
+
+
+def _complete_late(state: State, x: c.Complete) -> c.Finished:
+    """Answers a call on a lease that has ended: the first answer, or why it changes nothing."""
+    name, request_id = _known_old_lease(state, x.lease_id)
+    pool = state.pools[name]
+    gone = pool.gone.get(request_id)
+    if gone is not None and gone.lease_id == x.lease_id:
+        return c.Finished(name, request_id, gone.state, c.Existing.REPEATED)
+    raise _late(pool, request_id, x.lease_id)
+
+
+def _known_old_lease(state: State, lease_id: str) -> tuple[str, str]:
+    known = state.old_leases.get(lease_id)
+    if known is None:
+        raise Unknown("LEASE_UNKNOWN", f"There is no lease {lease_id!r}.", leaseId=lease_id)
+    return known
+
+
+def _late(pool: Pool, request_id: str, lease_id: str) -> SchedulerError:
+    request: Request | Gone | None = pool.requests.get(request_id) or pool.gone.get(request_id)
+    superseded = (
+        request.lease is not None
+        if isinstance(request, Request)
+        else bool(request and request.lease_id)
+    )
+    if superseded:
+        return Superseded(
+            "LEASE_SUPERSEDED",
+            f"Request {request_id!r} has been granted under another lease since.",
+            leaseId=lease_id,
+            requestId=request_id,
+        )
+    return WrongState(
+        "LEASE_EXPIRED",
+        f"Lease {lease_id!r} has ended and the request is no longer this worker's.",
+        leaseId=lease_id,
+        requestId=request_id,
+    )
+
+
+def end_lease(
+    state: State,
+    pool: Pool,
+    request: Request,
+    cause: d.LeaseEndCause,
+    now_ns: int,
+    log: list[d.Decision],
+    error: str = "",
+) -> None:
+    """Ends a lease unfinished; then the request goes first again, or ends."""
+    lease = request.lease
+    assert lease is not None
+    request_id, policy = request.request_id, pool.policy
+    failures = request.failures + (cause is d.LeaseEndCause.EXPIRED)
+    retry_ns = now_ns + policy.retry_backoff_ns if cause is d.LeaseEndCause.GIVEN_BACK else 0
+    record(
+        state,
+        log,
+        d.LeaseEnded(
+            now_ns,
+            pool.name,
+            request_id,
+            lease.lease_id,
+            lease.worker,
+            cause,
+            failures,
+            retry_ns,
+            error,
+        ),
+    )
+    if request.cancel_reason:
+        end(state, pool, request, d.RequestState.CANCELLED, request.cancel_reason, now_ns, log)
+    elif policy.mode is PoolMode.GATE and cause is d.LeaseEndCause.EXPIRED:
+        end(state, pool, request, d.RequestState.LEASE_EXPIRED, "GATE_LEASE_EXPIRED", now_ns, log)
+    elif failures >= policy.max_attempts:
+        how = d.RequestState.DEAD_LETTERED
+        end(state, pool, request, how, "MAX_ATTEMPTS", now_ns, log)
+        if len(pool.dead) > policy.max_dead_letters:
+            oldest = next(iter(pool.dead))
+            record(state, log, d.DeadLetterDropped(now_ns, pool.name, oldest))
+
+
+def end(
+    state: State,
+    pool: Pool,
+    request: Request,
+    how: d.RequestState,
+    reason: str,
+    now_ns: int,
+    log: list[d.Decision],
+    peer: str = "",
+) -> None:
+    """Ends a request that waits or is due for redelivery."""
+    waited = request.state is d.RequestState.WAITING
+    record(state, log, d.Ended(now_ns, pool.name, request.request_id, how, reason, peer))
+    if waited:
+        after_leaving(state, pool, now_ns, log)
+    else:
+        rejoin_freed(state, pool, request.user_id, d.RejoinCause.CAP, now_ns, log)
+
+
+def _count_prefill(
+    state: State, pool: Pool, request: Request, now_ns: int, log: list[d.Decision]
+) -> None:
+    """Moves the quota where prefill completion is the admission point (QBA §III-A6)."""
+    policy = pool.policy
+    if (
+        request.counted
+        or policy.class_order is not ClassOrder.QBA
+        or policy.admission_point is AdmissionPoint.DISPATCH
+    ):
+        return
+    lease = request.lease
+    assert lease is not None
+    holder = pool.flows[request.user_id] if pool.backlog.charged else pool
+    count, debt = holder.short_admission_count, holder.promotion_debt
+    if request.promoted:
+        count, debt = 0, False
+    elif request.predicted_class is PredictedClass.SHORT and not debt:
+        count += 1
+        debt = count >= policy.quota_k
+    record(
+        state,
+        log,
+        d.PrefillCompleted(now_ns, pool.name, request.request_id, lease.lease_id, count, debt),
+    )
+
+
+def renew(state: State, x: c.RenewLease, log: list[d.Decision]) -> tuple[c.Renewed, ...]:
+    """Extends each lease by itself; one that cannot be extended spoils no other."""
+    answers = []
+    prefilled = set(x.prefill_complete)
+    for lease_id in dict.fromkeys((*x.lease_ids, *x.prefill_complete)):
+        found = state.leases.get(lease_id)
+        if found is None:
+            answers.append(c.Renewed(lease_id, _renewal_problem(state, lease_id), 0, False))
+            continue
+        name, request = found
+        pool = state.pools[name]
+        lease = request.lease
+        assert lease is not None
+        if x.worker and lease.worker and x.worker != lease.worker:
+            answers.append(c.Renewed(lease_id, "LEASE_OF_OTHER_WORKER", 0, False))
+            continue
+        if lease_id in prefilled:
+            _count_prefill(state, pool, request, x.now_ns, log)
+        duration = x.lease_duration_ns or pool.policy.lease_duration_ns
+        expire_ns = max(lease.expire_ns, x.now_ns + duration)
+        if expire_ns > lease.expire_ns or lease.hand_over_ns:
+            renewed = d.LeaseRenewed(x.now_ns, name, request.request_id, lease_id, expire_ns)
+            record(state, log, renewed)
+        answers.append(c.Renewed(lease_id, "", expire_ns, bool(request.cancel_reason)))
+    return tuple(answers)
+
+
+def _renewal_problem(state: State, lease_id: str) -> str:
+    known = state.old_leases.get(lease_id)
+    if known is None:
+        return "LEASE_UNKNOWN"
+    name, request_id = known
+    return _late(state.pools[name], request_id, lease_id).reason
+
+
+def cancel(state: State, x: c.Cancel, log: list[d.Decision]) -> c.Finished:
+    """Ends a waiting request at once; a leased one ends when its worker or lease lets go.
+
+    Raises:
+        Unknown: POOL_UNKNOWN, REQUEST_UNKNOWN.
+    """
+    pool = pool_named(state, x.pool)
+    request = pool.requests.get(x.request_id)
+    if request is None:
+        gone = remembered(pool, x.request_id, x.now_ns)
+        if gone is None:
+            raise Unknown(
+                "REQUEST_UNKNOWN",
+                f"There is no request {x.request_id!r} in pool {x.pool!r}.",
+                pool=x.pool,
+                requestId=x.request_id,
+            )
+        return c.Finished(x.pool, x.request_id, gone.state, c.Existing.REPEATED)
+    if request.state is d.RequestState.LEASED:
+        existing = c.Existing.REPEATED if request.cancel_reason else c.Existing.NEW
+        if not request.cancel_reason:
+            wanted = d.CancelRequested(x.now_ns, x.pool, x.request_id, x.reason, x.peer)
+            record(state, log, wanted)
+        return c.Finished(x.pool, x.request_id, d.RequestState.LEASED, existing)
+    end(state, pool, request, d.RequestState.CANCELLED, x.reason, x.now_ns, log, x.peer)
+    return c.Finished(x.pool, x.request_id, d.RequestState.CANCELLED, c.Existing.NEW)
+
+
+def requeue(state: State, x: c.Requeue, log: list[d.Decision]) -> c.Finished:
+    """Puts a dead-lettered request back with fresh attempts, uncharged: it paid for its turn.
+
+    Raises:
+        Unknown: POOL_UNKNOWN, REQUEST_UNKNOWN.
+        LimitReached: USERS_FULL.
+    """
+    pool = pool_named(state, x.pool)
+    request = _dead_letter(pool, x.request_id)
+    if request.user_id not in pool.flows and len(pool.flows) >= pool.policy.max_users:
+        raise LimitReached("USERS_FULL", f"Pool {x.pool!r} is full of users.", pool=x.pool)
+    record(state, log, d.Requeued(x.now_ns, x.pool, x.request_id, x.peer))
+    return c.Finished(x.pool, x.request_id, d.RequestState.REDELIVERY, c.Existing.NEW)
+
+
+def discard(state: State, x: c.Discard, log: list[d.Decision]) -> c.Finished:
+    """Drops a dead-lettered request for good.
+
+    Raises:
+        Unknown: POOL_UNKNOWN, REQUEST_UNKNOWN.
+    """
+    pool = pool_named(state, x.pool)
+    _dead_letter(pool, x.request_id)
+    record(state, log, d.DeadLetterDropped(x.now_ns, x.pool, x.request_id, x.peer))
+    return c.Finished(x.pool, x.request_id, d.RequestState.DEAD_LETTERED, c.Existing.NEW)
+
+
+def _dead_letter(pool: Pool, request_id: str) -> Request:
+    request = pool.dead.get(request_id)
+    if request is None:
+        raise Unknown(
+            "REQUEST_UNKNOWN",
+            f"There is no dead-lettered request {request_id!r} in pool {pool.name!r}.",
+            pool=pool.name,
+            requestId=request_id,
+        )
+    return request

@@ -1,0 +1,213 @@
+"""The scheduler: `apply(state, command, log) -> answer`.
+
+A command is decided in steps.  Each step looks at the state, takes one decision, and the state
+follows at once (`recording.record`: `evolve`, then the list), because the next step depends on it.
+Nothing but `evolve` changes the state, so folding the list into an older copy of the state gives
+this state again.
+
+Order of a command:
+    1. timers that are due fire, in order of (time, request sequence);
+    2. leases that the caller's message confirms are confirmed;
+    3. the command itself;
+    4. in gate mode, turns that have become free are granted.
+
+If the command is refused (a `SchedulerError`), what 1 and 2 decided stands and is in the list.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from scheduler_service.core import admin, admission, lifecycle
+from scheduler_service.core import commands as c
+from scheduler_service.core import decisions as d
+from scheduler_service.core.dispatch import Ask, grant_next
+from scheduler_service.core.expiry import fire_due
+from scheduler_service.core.recording import record
+from scheduler_service.core.state import Pool, State
+
+_ANY = d.Offer()
+
+
+def apply(state: State, command: c.Command, log: list[d.Decision]) -> Any:
+    """Applies one command.
+
+    Args:
+        state: Everything; changed in place.
+        command: Its `now_ns` is at least that of every earlier command.
+        log: Receives the decisions in order.
+
+    Returns:
+        The answer that belongs to the command (see `commands`), or None.
+
+    Raises:
+        SchedulerError: The command is refused; see the functions it is handed to.
+    """
+    assert command.now_ns >= state.now_ns, "time went back"
+    if state.timers and state.timers[0][0] <= command.now_ns:
+        fire_due(state, command.now_ns, log)
+    try:
+        return _HANDLERS[type(command)](state, command, log)
+    finally:
+        for name in state.gates:
+            _grant_gate(state, state.pools[name], command, log)
+
+
+def next_dispatch(state: State, x: c.NextDispatch, log: list[d.Decision]) -> c.Dispatches:
+    """Grants up to `max_dispatches` requests, in rotation over the pools named.
+
+    Raises:
+        Unknown: POOL_UNKNOWN.
+    """
+    pools = [admission.pool_named(state, name) for name in x.pools]
+    if x.idempotency_key:
+        repeated = _repeated(state, x)
+        if repeated is not None:
+            return repeated
+    _see_worker(state, x, pools, log)
+    worker = state.workers[x.worker]
+    ask = Ask(
+        x.now_ns,
+        x.worker,
+        x.nonce,
+        x.offer,
+        x.lease_duration_ns,
+        x.hand_over,
+        x.idempotency_key,
+        x.peer,
+    )
+    limit = min(pool.policy.max_leases_per_worker for pool in pools)
+    if x.offer.max_leases:
+        limit = min(limit, x.offer.max_leases)
+    granted: list[c.Grant] = []
+    reason = d.EmptyReason.NONE
+    turn = 0
+    while len(granted) < x.max_dispatches:
+        if worker.draining or worker.leases >= limit:
+            full = d.EmptyReason.LEASES_FULL
+            reason = d.EmptyReason.DRAINING if worker.draining else full
+            break
+        if not pools:
+            break
+        turn %= len(pools)
+        pool = pools[turn]
+        found = grant_next(state, pool, ask, log)
+        if isinstance(found, d.Dispatched):
+            granted.append(_grant_of(state, pool, found.request_id))
+            turn += 1
+            if ask.offer.free_tokens >= 0:
+                _take_tokens(ask, pool.requests[found.request_id].kv_tokens)
+        else:
+            reason = _weightier(reason, found)
+            del pools[turn]
+    if len(granted) == x.max_dispatches:
+        reason = d.EmptyReason.NONE
+    return c.Dispatches(tuple(granted), reason, ask.stalled_by)
+
+
+def _take_tokens(ask: Ask, tokens: int) -> None:
+    offer = ask.offer
+    ask.offer = d.Offer(
+        max(offer.free_tokens - tokens, 0),
+        offer.total_tokens if offer.total_tokens >= 0 else offer.free_tokens,
+        offer.accepts_short,
+        offer.accepts_long,
+        offer.labels,
+        offer.max_leases,
+    )
+
+
+def _weightier(first: d.EmptyReason, second: d.EmptyReason) -> d.EmptyReason:
+    """Returns the reason a worker of several pools is told: the one that says most."""
+    if first in {d.EmptyReason.NONE, d.EmptyReason.EMPTY}:
+        return second
+    return first
+
+
+def _grant_of(state: State, pool: Pool, request_id: str) -> c.Grant:
+    request = pool.requests[request_id]
+    lease = request.lease
+    assert lease is not None
+    return c.Grant(lease.dispatch_sequence, pool.name, request, lease)
+
+
+def _repeated(state: State, x: c.NextDispatch) -> c.Dispatches | None:
+    """Returns the live leases that an earlier call with the same key was granted."""
+    known = state.keys.get((x.worker, x.idempotency_key))
+    if known is None:
+        return None
+    granted = []
+    for name, request_id, lease_id in known:
+        found = state.leases.get(lease_id)
+        if found is not None:
+            granted.append(_grant_of(state, state.pools[name], request_id))
+    return c.Dispatches(tuple(granted), d.EmptyReason.NONE, "", c.Existing.REPEATED)
+
+
+def _see_worker(state: State, x: c.NextDispatch, pools: list[Pool], log: list[d.Decision]) -> None:
+    """Notes what the worker has in all, and confirms the leases it was granted before."""
+    worker = state.workers.get(x.worker)
+    if worker is not None and worker.provisional:
+        record(state, log, d.LeasesConfirmed(x.now_ns, x.worker))
+    offer = x.offer
+    served = x.pools if len(x.pools) == 1 else tuple(sorted(x.pools))
+    if worker is not None:
+        known = worker.offer
+        same = known is offer or (
+            _total(known) == _total(offer)
+            and known.accepts_short == offer.accepts_short
+            and known.accepts_long == offer.accepts_long
+            and known.labels == offer.labels
+        )
+        fresh = x.now_ns - worker.last_seen_ns < pools[0].policy.worker_ttl_ns // 2
+        if same and fresh and worker.pools == served:
+            return
+    name = x.worker if worker is None else worker.name
+    endpoint = "" if worker is None else worker.endpoint
+    record(state, log, d.WorkerSeen(x.now_ns, x.worker, name, served, offer, endpoint, False))
+
+
+def _total(offer: d.Offer) -> int:
+    return offer.total_tokens if offer.total_tokens >= 0 else offer.free_tokens
+
+
+def _grant_gate(state: State, pool: Pool, command: c.Command, log: list[d.Decision]) -> None:
+    """Grants turns of a gate while its capacity has room."""
+    policy = pool.policy
+    ask = Ask(command.now_ns, "", command.nonce, _ANY, 0, False, "", "")
+    while pool.backlog.selectable or pool.redelivery:
+        if len(pool.leased) >= policy.gate_max_in_flight:
+            return
+        if policy.gate_max_in_flight_cost and pool.leased:
+            ask.free_cost = policy.gate_max_in_flight_cost - pool.in_flight_cost
+        if not isinstance(grant_next(state, pool, ask, log), d.Dispatched):
+            return
+
+
+def _tick(state: State, command: c.Tick, log: list[d.Decision]) -> None:
+    """Does nothing: the timers have fired."""
+
+
+def _recover(state: State, x: c.Recover, log: list[d.Decision]) -> None:
+    record(state, log, d.Recovered(x.now_ns, x.downtime_ns))
+
+
+_HANDLERS: dict[type[c.Command], Callable[[State, Any, list[d.Decision]], Any]] = {
+    c.Enqueue: admission.enqueue,
+    c.NextDispatch: next_dispatch,
+    c.Complete: lifecycle.complete,
+    c.RenewLease: lifecycle.renew,
+    c.Cancel: lifecycle.cancel,
+    c.Requeue: lifecycle.requeue,
+    c.Discard: lifecycle.discard,
+    c.ForgetUser: admin.forget_user,
+    c.Tick: _tick,
+    c.ConfigurePool: admin.configure_pool,
+    c.DeletePool: admin.delete_pool,
+    c.ConfigureUser: admin.configure_user,
+    c.Pause: admin.pause,
+    c.Resume: admin.resume,
+    c.RegisterWorker: admin.register_worker,
+    c.DrainWorker: admin.drain_worker,
+    c.UpdateEstimator: admin.update_estimator,
+    c.Recover: _recover,
+}

@@ -1,0 +1,235 @@
+"""Whose request goes next: the choice, without any change.
+
+With a finite slack the candidates are the class heads of the users within `smallest S + D`; with
+a slack configured as 0 they are those of the first user by `(S, user_id)`; with unbounded slack
+those of every user.  The class order picks among them:
+
+    QBA   1. the oldest aged long whose quota scope is in debt (a promotion)
+          2. the oldest short      3. the oldest long
+    PSF   2, 3          AA   the oldest long if aged, 2, 3          FCFS   the oldest
+
+Source:
+    SFQ §2.3 (smallest meter), QBA §III-A (class order, debt), and both composed by slack.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from scheduler_service.core.charge import slack_for
+from scheduler_service.core.decisions import Offer, Rule, Turn
+from scheduler_service.core.policy import ClassOrder, PredictedClass
+from scheduler_service.core.state import Flow, Pool, Request
+
+_AA, _FCFS, _QBA = ClassOrder.AA, ClassOrder.FCFS, ClassOrder.QBA
+_SHORT, _LONG = PredictedClass.SHORT, PredictedClass.LONG
+
+
+class Choice(NamedTuple):
+    """A candidate and how it came to its turn."""
+
+    flow: Flow
+    request: Request
+    rule: Rule
+    turn: Turn
+
+
+class Frame(NamedTuple):
+    """What one selection is computed from.
+
+    Attributes:
+        smallest: Smallest S over the selectable users, micro cost units; 0 when unbounded.
+        slack: D, micro cost units; -1 when unbounded.
+        aged_before: A long enqueued before this time, ns, is aged; -1 ages nothing.
+        threshold_ns: theta; -1 while the sample is too small.
+    """
+
+    smallest: int
+    slack: int
+    aged_before: int
+    threshold_ns: int
+
+
+def frame_of(pool: Pool, now_ns: int) -> Frame:
+    """Computes slack and aging threshold, and takes the users within the window in."""
+    policy, backlog = pool.policy, pool.backlog
+    smallest, slack = 0, -1
+    if backlog.charged:
+        smallest = backlog.index[0][0]
+        slack = slack_for(policy, pool.recent_costs.largest)
+        if not backlog.user_by_user:
+            backlog.advance(smallest + slack)
+    threshold = -1
+    sample = pool.sample
+    if len(sample) >= policy.aging_min_sample:
+        threshold = sample.quantile(policy.aging_quantile_bp)
+    return Frame(smallest, slack, now_ns - threshold if threshold >= 0 else -1, threshold)
+
+
+def select(pool: Pool, frame: Frame) -> Choice:
+    """Returns the request whose turn it is; the pool must have a selectable user."""
+    backlog = pool.backlog
+    if backlog.charged:
+        if backlog.user_by_user:
+            flow = pool.flows[backlog.index[0][2]]
+            return _within(pool, flow, frame, Turn.SELECTED)
+        if pool.passes >= pool.policy.max_passes:
+            flow = pool.flows[backlog.index[0][2]]
+            return _within(pool, flow, frame, Turn.MAX_PASSES)
+    order = pool.policy.class_order
+    if order is _FCFS:
+        return _first_come(pool)
+    if order is _QBA:
+        head = None
+        if backlog.charged:
+            head = backlog.oldest_debtor_long()
+        elif pool.promotion_debt and not pool.promotion_under_way:
+            head = backlog.oldest_long()
+        if head is not None and head[1].enqueue_ns < frame.aged_before:
+            return Choice(head[0], head[1], Rule.PROMOTION, Turn.SELECTED)
+    elif order is _AA:
+        head = backlog.oldest_long()
+        if head is not None and head[1].enqueue_ns < frame.aged_before:
+            return Choice(head[0], head[1], Rule.AGED, Turn.SELECTED)
+    head = backlog.oldest_short()
+    if head is not None:
+        return Choice(head[0], head[1], Rule.SHORT_FIRST, Turn.SELECTED)
+    head = backlog.oldest_long()
+    assert head is not None
+    return Choice(head[0], head[1], Rule.LONG, Turn.SELECTED)
+
+
+def _first_come(pool: Pool) -> Choice:
+    short, long = pool.backlog.oldest_short(), pool.backlog.oldest_long()
+    if long is None or (short is not None and short[1].sequence < long[1].sequence):
+        assert short is not None
+        return Choice(short[0], short[1], Rule.FIRST_COME, Turn.SELECTED)
+    return Choice(long[0], long[1], Rule.FIRST_COME, Turn.SELECTED)
+
+
+def _within(pool: Pool, flow: Flow, frame: Frame, turn: Turn) -> Choice:
+    return next(heads_of(pool, flow, frame, turn))
+
+
+def heads_of(pool: Pool, flow: Flow, frame: Frame, turn: Turn) -> Iterator[Choice]:
+    """Yields the class heads of one user in its own class order."""
+    short, long = pool.backlog.short_of(flow), pool.backlog.long_of(flow)
+    order = pool.policy.class_order
+    if order is _FCFS:
+        for request in sorted(
+            (head for head in (short, long) if head is not None), key=lambda head: head.sequence
+        ):
+            yield Choice(flow, request, Rule.FIRST_COME, turn)
+        return
+    promoted = False
+    if long is not None and long.enqueue_ns < frame.aged_before:
+        if order is _QBA and may_promote(pool, flow):
+            promoted = True
+            yield Choice(flow, long, Rule.PROMOTION, turn)
+        elif order is _AA:
+            promoted = True
+            yield Choice(flow, long, Rule.AGED, turn)
+    if short is not None:
+        yield Choice(flow, short, Rule.SHORT_FIRST, turn)
+    if long is not None and not promoted:
+        yield Choice(flow, long, Rule.LONG, turn)
+
+
+def may_promote(pool: Pool, flow: Flow) -> bool:
+    """Whether the quota scope of `flow` is in debt with no promotion under way."""
+    holder = flow if pool.backlog.charged else pool
+    return holder.promotion_debt and not holder.promotion_under_way
+
+
+def candidates(pool: Pool, frame: Frame) -> Iterator[Choice]:
+    """Yields all candidates in the order in which they may overtake, the selected one first.
+
+    The class order among the eligible users' heads, then users past the window by
+    `(S, user_id)` as far as the overtake slack reaches.
+    """
+    backlog = pool.backlog
+    first = select(pool, frame)
+    yield first
+    tried = {first.request.sequence}
+    lead: Iterator[Choice] = iter(())
+    if first.turn is Turn.MAX_PASSES or (backlog.charged and backlog.user_by_user):
+        lead = heads_of(pool, first.flow, frame, Turn.OVERTAKE)
+    for choice in _chain(lead, _eligible(pool, frame), _past(pool, frame)):
+        if choice.request.sequence not in tried:
+            tried.add(choice.request.sequence)
+            yield choice
+
+
+def _chain(*parts: Iterator[Choice]) -> Iterator[Choice]:
+    for part in parts:
+        yield from part
+
+
+def _eligible(pool: Pool, frame: Frame) -> Iterator[Choice]:
+    """Yields the eligible users' class heads in class order, by age inside each rule."""
+    backlog, order = pool.backlog, pool.policy.class_order
+    if backlog.charged and backlog.user_by_user:
+        return
+    limit = pool.policy.overtake_scan
+    shorts = backlog.aged_order("shorts", limit)
+    longs = backlog.aged_order("longs", limit)
+    if order is _FCFS:
+        for flow, request in sorted(shorts + longs, key=lambda head: head[1].sequence):
+            yield Choice(flow, request, Rule.FIRST_COME, Turn.OVERTAKE)
+        return
+    first: list[tuple[Flow, Request]] = []
+    if order is _AA:
+        first = longs
+    elif order is _QBA and backlog.charged:
+        first = backlog.aged_order("debtors", limit)
+    elif order is _QBA and may_promote(pool, shorts[0][0] if shorts else longs[0][0]):
+        first = longs
+    rule = Rule.AGED if order is _AA else Rule.PROMOTION
+    for flow, request in first:
+        if request.enqueue_ns < frame.aged_before:
+            yield Choice(flow, request, rule, Turn.OVERTAKE)
+    for flow, request in shorts:
+        yield Choice(flow, request, Rule.SHORT_FIRST, Turn.OVERTAKE)
+    for flow, request in longs:
+        yield Choice(flow, request, Rule.LONG, Turn.OVERTAKE)
+
+
+def _past(pool: Pool, frame: Frame) -> Iterator[Choice]:
+    """Yields class heads of users past the window, as far as the overtake slack reaches."""
+    if not pool.backlog.charged:
+        return
+    edge = frame.smallest + frame.slack
+    if pool.backlog.user_by_user:
+        edge = frame.smallest - 1
+    reach = frame.smallest + frame.slack + overtake_reach(pool, frame)
+    for flow in pool.backlog.past_edge(edge, reach):
+        yield from heads_of(pool, flow, frame, Turn.OVERTAKE)
+
+
+def overtake_reach(pool: Pool, frame: Frame) -> int:
+    """Returns O, how far past the window overtaking reaches, micro cost units."""
+    own = pool.policy.overtake_slack_micros
+    return frame.slack if own < 0 else own
+
+
+def fits(request: Request, offer: Offer) -> bool:
+    """Whether a worker can take the request now."""
+    if 0 <= offer.free_tokens < request.kv_tokens:
+        return False
+    return _accepts(request, offer)
+
+
+def could_hold(request: Request, offer: Offer) -> bool:
+    """Whether a worker could take the request if it were idle."""
+    total = offer.total_tokens if offer.total_tokens >= 0 else offer.free_tokens
+    if 0 <= total < request.kv_tokens:
+        return False
+    return _accepts(request, offer)
+
+
+def _accepts(request: Request, offer: Offer) -> bool:
+    if request.predicted_class is _SHORT:
+        if not offer.accepts_short:
+            return False
+    elif not offer.accepts_long:
+        return False
+    return not request.labels or set(request.labels) <= set(offer.labels)

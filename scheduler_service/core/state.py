@@ -1,0 +1,322 @@
+"""The state of the scheduler as plain data.
+
+`State` is the fold of the decision log.  Only `evolve` changes what is stated here; the orders in
+`Backlog` and the timer heap are derived from it and may be tidied by a reader.
+
+Requests of one user and class form a doubly linked list through the requests themselves: any of
+them can leave in O(1), a queue without requests costs nothing, and the garbage collector has
+nothing to walk (the structs are not tracked; links are cleared when a request leaves).
+"""
+
+from collections import deque
+
+import msgspec
+
+from scheduler_service.core.backlog import Backlog
+from scheduler_service.core.decisions import Offer, RequestState, Rule
+from scheduler_service.core.held import HeldIndex
+from scheduler_service.core.policy import (
+    RECENT_DISPATCHES,
+    PoolPolicy,
+    PredictedClass,
+)
+from scheduler_service.core.windows import ReferenceSample, SlidingMax
+
+
+class Lease(msgspec.Struct, gc=False):
+    """The live lease of a request.
+
+    Attributes:
+        lease_id: Fencing token.
+        worker: Session or name of its holder; empty with a gate.
+        granted_ns: When it was granted.
+        expire_ns: When it ends.
+        hand_over_ns: Until when it must be confirmed; 0 once it is, or if it need not be.
+        dispatch_sequence: Sequence of the decision that granted it.
+    """
+
+    lease_id: str
+    worker: str
+    granted_ns: int
+    expire_ns: int
+    hand_over_ns: int
+    dispatch_sequence: int
+
+
+class Request(msgspec.Struct, gc=False):
+    """A request that has not ended.
+
+    Attributes:
+        request_id: Unique in its pool.
+        user_id: Its user.
+        sequence: Accept sequence; smaller is older.
+        cost: Cost units.
+        predicted_class: SHORT or LONG.
+        kv_tokens: Tokens a worker must hold for it.
+        labels: Labels a worker must carry.
+        enqueue_ns: When it was accepted.
+        expire_ns: When its wait ends; 0 is never.
+        content_digest: Digest of what "same content" means.
+        payload_digest: Digest of its payload.
+        payload_bytes: Length of its payload.
+        prompt_tokens: Stated prompt length; 0 if unknown.
+        output_cap_tokens: Stated output cap; 0 if unknown.
+        expected_output_tokens: Output length the cost rests on; 0 if unknown.
+        caller_bound: Whether it dies with the call that waits for it.
+        state: WAITING, LEASED or REDELIVERY.
+        lease: Its live lease.
+        attempts: Leases granted so far, minus those nobody received.
+        failures: Leases that expired.
+        overtakes: How often it was passed over because it did not fit.
+        promoted: Whether its dispatch was a promotion.
+        counted: Whether it has moved the quota already.
+        cancel_reason: Why it is to stop; empty if it is not.
+        first_dispatch_ns: When it first left the queue; 0 before.
+        last_worker: Who let go of it last.
+        retry_ns: Until when `last_worker` is not offered it again.
+        last_error: Text of its last failure.
+        old_leases: Leases it has had before.
+        newer, older: Neighbours in the queue of its user and class.
+    """
+
+    request_id: str
+    user_id: str
+    sequence: int
+    cost: int
+    predicted_class: PredictedClass
+    kv_tokens: int
+    labels: tuple[str, ...]
+    enqueue_ns: int
+    expire_ns: int
+    content_digest: bytes
+    payload_digest: bytes
+    payload_bytes: int
+    prompt_tokens: int
+    output_cap_tokens: int
+    expected_output_tokens: int
+    caller_bound: bool
+    state: RequestState = RequestState.WAITING
+    lease: Lease | None = None
+    attempts: int = 0
+    failures: int = 0
+    overtakes: int = 0
+    promoted: bool = False
+    counted: bool = False
+    rule: Rule = Rule.FIRST_COME
+    cancel_reason: str = ""
+    first_dispatch_ns: int = 0
+    last_worker: str = ""
+    retry_ns: int = 0
+    last_error: str = ""
+    old_leases: tuple[str, ...] = ()
+    newer: "Request | None" = None
+    older: "Request | None" = None
+
+
+class Gone(msgspec.Struct, gc=False):
+    """What is remembered of a request that has ended, for the retention time.
+
+    Attributes:
+        lease_id: The lease it ended under, or empty.
+        end_ns: When it ended.
+    """
+
+    request_id: str
+    user_id: str
+    sequence: int
+    cost: int
+    predicted_class: PredictedClass
+    content_digest: bytes
+    state: RequestState
+    reason: str
+    lease_id: str
+    enqueue_ns: int
+    first_dispatch_ns: int
+    end_ns: int
+    attempts: int
+
+
+class Flow(msgspec.Struct, gc=False):
+    """A user of a pool: the fairness entity (SFQ §1.1).
+
+    Attributes:
+        meter: S, micro cost units.
+        weight_milli: Weight in force, thousandths.
+        max_in_flight: Cap of leased requests; 0 is none.
+        paused: Whether the user is paused.
+        waiting: Requests waiting.
+        in_flight: Requests leased or due for redelivery.
+        short_admission_count: QBA counter of this user, 0 … k.
+        promotion_debt: Whether the counter is at k and not yet paid.
+        promotion_under_way: Whether a promotion has not reached its admission point yet.
+        oldest_short, newest_short, oldest_long, newest_long: Ends of its two queues.
+        place: Where the backlog keeps it (see `Backlog`).
+        key: Its entry in the backlog's index, while it has one.
+    """
+
+    user_id: str
+    meter: int
+    weight_milli: int
+    max_in_flight: int
+    paused: bool = False
+    waiting: int = 0
+    in_flight: int = 0
+    short_admission_count: int = 0
+    promotion_debt: bool = False
+    promotion_under_way: bool = False
+    oldest_short: Request | None = None
+    newest_short: Request | None = None
+    oldest_long: Request | None = None
+    newest_long: Request | None = None
+    place: int = 0
+    key: tuple[int, int, str] | None = None
+
+    def oldest(self) -> Request | None:
+        """Returns the oldest waiting request of either class."""
+        short, long = self.oldest_short, self.oldest_long
+        if short is None or (long is not None and long.sequence < short.sequence):
+            return long
+        return short
+
+    def newest(self) -> Request | None:
+        """Returns the newest waiting request of either class."""
+        short, long = self.newest_short, self.newest_long
+        if short is None or (long is not None and long.sequence > short.sequence):
+            return long
+        return short
+
+
+class UserSettings(msgspec.Struct, gc=False):
+    """Configuration of a user that outlives its flow.
+
+    Attributes:
+        weight_milli: Own weight; 0 takes the pool's default.
+        max_in_flight: Own cap; 0 is none, -1 takes the pool's default.
+        paused: Whether the user is paused.
+        pause_until_ns: When the pause ends; 0 is never.
+    """
+
+    weight_milli: int = 0
+    max_in_flight: int = -1
+    paused: bool = False
+    pause_until_ns: int = 0
+
+
+class Pool:
+    """One scheduling domain: the servers of one model (SFQ §1.1).
+
+    Attributes:
+        virtual_time: v, micro cost units; never falls but by a rebase.
+        largest_meter: Running maximum of all meters; falls only at a rebase.
+        busy: Whether something has waited since the last busy period closed.
+        slack_max, charge_max: Largest D and L since the busy period began.
+        passes: Charged dispatches in a row that passed the smallest meter.
+        short_admission_count, promotion_debt, promotion_under_way: The pool's quota, in force
+            with unbounded slack.
+        waiting, waiting_weight_milli: Waiting requests, and the weights of their users.
+        in_flight_cost: Cost of everything leased.
+        flows: Users with state.
+        settings: Configuration of users.
+        requests: Requests alive, by id.
+        gone: Ended requests that are remembered, by id.
+        forget_queue: (end_ns, request_id, lease ids) in order of ending.
+        redelivery: (sequence, request id) of requests due again, oldest first.
+        dead: Dead-lettered requests by id.
+        reservations: Worker -> request id it is kept for; `reserved_for` is the inverse.
+        held_index: Places held by users, kept only while the pool is nearly full.
+        idle, idle_in_quota: Heaps of (meter, user id) of users without work, to forget.
+        ratios, short_cutoff: Learned estimator values in force.
+    """
+
+    def __init__(self, name: str, policy: PoolPolicy, policy_digest: str) -> None:
+        self.name = name
+        self.policy = policy
+        self.policy_digest = policy_digest
+        self.virtual_time = 0
+        self.largest_meter = 0
+        self.busy = False
+        self.slack_max = 0
+        self.charge_max = 0
+        self.passes = 0
+        self.short_admission_count = 0
+        self.promotion_debt = False
+        self.promotion_under_way = False
+        self.paused = False
+        self.pause_until_ns = 0
+        self.waiting = 0
+        self.waiting_weight_milli = 0
+        self.in_flight_cost = 0
+        self.recent_costs = SlidingMax(RECENT_DISPATCHES)
+        self.recent_charges = SlidingMax(RECENT_DISPATCHES)
+        self.sample = ReferenceSample(policy.aging_sample_window)
+        self.flows: dict[str, Flow] = {}
+        self.settings: dict[str, UserSettings] = {}
+        self.requests: dict[str, Request] = {}
+        self.leased: dict[str, Request] = {}
+        self.gone: dict[str, Gone] = {}
+        self.forget_queue: deque[tuple[int, str, tuple[str, ...]]] = deque()
+        self.redelivery: list[tuple[int, str]] = []
+        self.dead: dict[str, Request] = {}
+        self.reservations: dict[str, str] = {}
+        self.reserved_for: dict[str, str] = {}
+        self.held_index: HeldIndex | None = None
+        self.ratios: dict[str, tuple[int, int]] = {}
+        self.short_cutoff = policy.short_cutoff
+        self.idle: list[tuple[int, str]] = []
+        self.idle_in_quota: list[tuple[int, str]] = []
+        self.backlog = Backlog(policy, self.flows)
+
+
+class Worker(msgspec.Struct, gc=False):
+    """A worker the service has heard of.
+
+    Attributes:
+        offer: What it has in all (its last offer).
+        last_seen_ns: When a record last showed it alive.
+        leases: Live leases it holds.
+        provisional: Lease id -> request of the leases that wait to be confirmed.
+    """
+
+    worker: str
+    name: str
+    pools: tuple[str, ...]
+    offer: Offer
+    endpoint: str
+    registered: bool
+    last_seen_ns: int
+    draining: bool = False
+    leases: int = 0
+    provisional: dict[str, Request] = {}
+
+
+class State:
+    """Everything.
+
+    Attributes:
+        sequence: Sequence of the last decision folded in.
+        now_ns: Its time.
+        pools: By name.
+        gates: Names of the pools in gate mode.
+        workers: By session or name.
+        leases: Live lease id -> request; `lease_pools` -> its pool's name.
+        old_leases: Ended lease id -> (pool, request id), for the retention time.
+        keys: (worker, idempotency key) of a call -> (pool, request id, lease id) it granted.
+        key_queue: (time, key) in order of first use.
+        timers: Heap of (time, request sequence, kind, pool, id).
+        dead_timers: Timers in the heap that are known to be void.
+    """
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.now_ns = 0
+        self.algorithm_version = 0
+        self.durability = ""
+        self.pools: dict[str, Pool] = {}
+        self.gates: dict[str, None] = {}
+        self.workers: dict[str, Worker] = {}
+        self.leases: dict[str, tuple[str, Request]] = {}
+        self.old_leases: dict[str, tuple[str, str]] = {}
+        self.keys: dict[tuple[str, str], tuple[tuple[str, str, str], ...]] = {}
+        self.key_queue: deque[tuple[int, tuple[str, str]]] = deque()
+        self.timers: list[tuple[int, int, int, str, str]] = []
+        self.dead_timers = 0

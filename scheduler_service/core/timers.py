@@ -1,0 +1,111 @@
+"""Timers as data: a heap of (time, request sequence, kind, pool, id).
+
+A timer says when something must be looked at, not what will happen.  There is at most one timer
+for a wait and one for a lease; a renewed lease keeps its old timer, which is set again when it
+comes up early.  Timers of things that have gone are void; when they are the larger part of the
+heap it is made anew.
+
+Invariants:
+    Whatever has a time limit has a timer at or before it.
+"""
+
+from heapq import heapify, heappush
+
+from scheduler_service.core.state import Pool, Request, State
+
+WAIT = 1
+LEASE = 2
+PAUSE = 3
+WORKER = 4
+WAKE = 5
+
+
+def arm_wait(state: State, pool: Pool, request: Request) -> None:
+    """Sets the timer for the end of a request's wait."""
+    _arm(state, (request.expire_ns, request.sequence, WAIT, pool.name, request.request_id))
+
+
+def arm_lease(state: State, pool: Pool, request: Request) -> None:
+    """Sets the timer for the end of a request's lease, or of its hand-over."""
+    due = lease_due(request)
+    _arm(state, (due, request.sequence, LEASE, pool.name, request.request_id))
+
+
+def arm_pause(state: State, pool: str, user_id: str, until_ns: int) -> None:
+    """Sets the timer for the end of a pause; 0 has none."""
+    if until_ns:
+        _arm(state, (until_ns, 0, PAUSE, pool, user_id))
+
+
+def arm_wake(state: State, time_ns: int) -> None:
+    """Sets a timer at which nothing ends, but something that was held back may go."""
+    _arm(state, (time_ns, 0, WAKE, "", ""))
+
+
+def arm_worker(state: State, worker: str, not_before_ns: int = 0) -> None:
+    """Sets the timer that looks whether a worker has gone silent."""
+    due = max(worker_due(state, worker), not_before_ns)
+    _arm(state, (due, 0, WORKER, "", worker))
+
+
+def lease_due(request: Request) -> int:
+    """Returns when the lease ends, nanoseconds: at its hand-over time until it is confirmed."""
+    lease = request.lease
+    assert lease is not None
+    if lease.hand_over_ns:
+        return min(lease.hand_over_ns, lease.expire_ns)
+    return lease.expire_ns
+
+
+def worker_due(state: State, worker: str) -> int:
+    """Returns when a worker counts as gone if nothing more is seen of it, nanoseconds."""
+    seen = state.workers[worker]
+    ttl = max(
+        (state.pools[name].policy.worker_ttl_ns for name in seen.pools if name in state.pools),
+        default=0,
+    )
+    return seen.last_seen_ns + ttl
+
+
+def next_due(state: State) -> int | None:
+    """Returns when a timer must next be looked at, nanoseconds; None without timers."""
+    return state.timers[0][0] if state.timers else None
+
+
+def _arm(state: State, timer: tuple[int, int, int, str, str]) -> None:
+    heappush(state.timers, timer)
+    if state.dead_timers > 1024 and state.dead_timers * 2 > len(state.timers):
+        state.timers = [timer for timer in state.timers if _is_live(state, timer)]
+        heapify(state.timers)
+        state.dead_timers = 0
+
+
+def _is_live(state: State, timer: tuple[int, int, int, str, str]) -> bool:
+    _, sequence, kind, pool_name, name = timer
+    if kind >= PAUSE:
+        return True
+    pool = state.pools.get(pool_name)
+    request = None if pool is None else pool.requests.get(name)
+    if request is None or request.sequence != sequence:
+        return False
+    return (request.lease is not None) if kind == LEASE else request.first_dispatch_ns == 0
+
+
+def rearm_all(state: State) -> None:
+    """Sets every timer anew from the tables."""
+    state.timers, state.dead_timers = [], 0
+    for pool in state.pools.values():
+        for request in pool.requests.values():
+            if request.lease is not None:
+                arm_lease(state, pool, request)
+            elif request.retry_ns:
+                arm_wake(state, request.retry_ns)
+            elif request.expire_ns and request.first_dispatch_ns == 0:
+                arm_wait(state, pool, request)
+        if pool.paused:
+            arm_pause(state, pool.name, "", pool.pause_until_ns)
+        for user_id, settings in pool.settings.items():
+            if settings.paused:
+                arm_pause(state, pool.name, user_id, settings.pause_until_ns)
+    for worker in state.workers:
+        arm_worker(state, worker)

@@ -1,0 +1,100 @@
+"""Sliding windows over recent dispatches: the largest value, and a quantile of waiting times."""
+
+from bisect import bisect_left, insort
+from collections import deque
+
+from sortedcontainers import SortedList
+
+
+class SlidingMax:
+    """Largest of the last `size` values.
+
+    Keeps only the values that can still become the largest, each with the number of its push, in
+    falling order.
+
+    Complexity:
+        Amortised O(1) a push, O(1) to read.
+    """
+
+    __slots__ = ("_candidates", "_pushed", "_size", "largest")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._pushed = 0
+        self._candidates: deque[tuple[int, int]] = deque()
+        self.largest = 0
+
+    def push(self, value: int) -> None:
+        """Adds `value`, at least 0; the oldest of a full window leaves."""
+        candidates = self._candidates
+        pushed = self._pushed = self._pushed + 1
+        while candidates and candidates[-1][1] <= value:
+            candidates.pop()
+        candidates.append((pushed, value))
+        if candidates[0][0] <= pushed - self._size:
+            candidates.popleft()
+        self.largest = candidates[0][1]
+
+    def dump(self) -> list[tuple[int, int]]:
+        """Returns (age, value) of every candidate; age 0 is the newest push."""
+        return [(self._pushed - number, value) for number, value in self._candidates]
+
+    def restore(self, dumped: list[tuple[int, int]]) -> None:
+        """Takes over what `dump` gave."""
+        self._pushed = max((age for age, _ in dumped), default=0)
+        self._candidates = deque((self._pushed - age, value) for age, value in dumped)
+        self.largest = self._candidates[0][1] if dumped else 0
+
+
+class ReferenceSample:
+    """Waiting times of started requests (QBA §III-A4, W_ref), newest `window` of them.
+
+    Args:
+        window: Entries kept; 0 keeps the whole history, which grows without bound and is meant
+            for simulation only.
+
+    Complexity:
+        O(log n) plus a memory move of at most `window` pointers a push; O(1) a quantile.
+    """
+
+    __slots__ = ("_arrived", "_ordered", "_window")
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._arrived: deque[int] = deque()
+        self._ordered: list[int] | SortedList[int] = [] if window else SortedList()
+
+    def __len__(self) -> int:
+        return len(self._ordered)
+
+    def push(self, wait_ns: int) -> None:
+        """Adds one waiting time in nanoseconds, at least 0."""
+        ordered = self._ordered
+        if isinstance(ordered, list):
+            arrived = self._arrived
+            arrived.append(wait_ns)
+            insort(ordered, wait_ns)
+            if len(arrived) > self._window:
+                del ordered[bisect_left(ordered, arrived.popleft())]
+        else:
+            ordered.add(wait_ns)
+
+    def quantile(self, level_bp: int) -> int:
+        """Returns the nearest-rank quantile, `sample[ceil(level * n) - 1]`, in nanoseconds.
+
+        Args:
+            level_bp: Level in basis points, 1 … 10,000.  The sample must not be empty.
+        """
+        ordered = self._ordered
+        return ordered[-(-level_bp * len(ordered) // 10_000) - 1]
+
+    def dump(self) -> list[int]:
+        """Returns the entries: in order of arrival, or of size with the whole history."""
+        return list(self._arrived) if self._window else list(self._ordered)
+
+    def resized(self, window: int) -> "ReferenceSample":
+        """Returns a sample over another window that holds this one's newest entries."""
+        sample = ReferenceSample(window)
+        for wait_ns in self.dump():
+            sample.push(wait_ns)
+        return sample
