@@ -61,6 +61,7 @@ class Engine:
 
     __slots__ = (
         "_batch",
+        "_batch_ns",
         "_by_reservation",
         "_chunks",
         "_decoding",
@@ -135,6 +136,7 @@ class Engine:
         self._given: dict[int, int] = {}  # tokens that requests got while parked
         self._iterations = 0  # alike batches under way
         self._load = 0  # tokens of each
+        self._batch_ns = 0  # time of each
         self._refused = 0
 
     def in_flight(self) -> list[int]:
@@ -168,6 +170,7 @@ class Engine:
         totals = self.totals
         totals.batches += count
         totals.tokens += count * load
+        totals.busy_ns += count * self._batch_ns
         capacity = self._shape.kv_capacity
         totals.peak_kv = max(totals.peak_kv, live)
         if live > capacity:
@@ -251,7 +254,7 @@ class Engine:
             self._first_tokens(now_ns + batch_ns)
         self._load = load
         count = self._iterations = self._repeats(now_ns, load, batch_ns)
-        self.totals.busy_ns += count * batch_ns
+        self._batch_ns = batch_ns
         self.working_until_ns = now_ns + count * batch_ns
         return self.working_until_ns
 

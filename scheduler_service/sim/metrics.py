@@ -1,0 +1,207 @@
+"""Measures of a run: waits by class and by user, shares, fairness, and what the engines did.
+
+Pooled tails mislead once users are isolated, since the heavy user holds them: light and heavy
+users are always shown apart.  A user is heavy when its part of the offered cost is above twice its
+part of the weights.
+
+Names of measures: group (`short`, `long`, `light`, `heavy`, or none for all requests), what
+(`wait`: arrival to the batch of the first chunk; `ttft`: to the end of the batch of the first
+response token), statistic, unit.  Classes are true classes, not predicted ones.
+
+Source:
+    QBA §IV (measures); R. Jain's fairness index for the shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from scheduler_service.sim.bound import GapReport, service_gap
+from scheduler_service.sim.gps import ideal_shares
+from scheduler_service.sim.model import NS_PER_SECOND
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from scheduler_service.sim.model import EngineShape, RunLog, Workload
+
+Measures = dict[str, float]
+
+HEAVY_FACTOR: Final = 2.0
+_QUANTILES: Final = (50, 90, 99)
+
+
+def heavy_users(workload: Workload) -> set[int]:
+    """Returns the users whose part of the offered cost is above twice their part of the weights.
+
+    With a single user there is none.
+    """
+    offered = [0] * len(workload.users)
+    for user, cost in zip(workload.user, workload.cost, strict=True):
+        offered[user] += cost
+    total, weights = sum(offered), sum(workload.weights_milli)
+    return {
+        user
+        for user, cost in enumerate(offered)
+        if cost * weights > HEAVY_FACTOR * total * workload.weights_milli[user]
+    }
+
+
+def waits_s(workload: Workload, log: RunLog) -> NDArray[np.float64]:
+    """Returns the wait of every started request in seconds; NaN for those that never started."""
+    return _since_arrival_s(workload, log.start_ns)
+
+
+def _since_arrival_s(workload: Workload, event_ns: list[int]) -> NDArray[np.float64]:
+    import numpy as np  # noqa: PLC0415 - extra `sim`
+
+    event = np.asarray(event_ns, dtype=np.int64)
+    wait = (event - np.asarray(workload.arrival_ns, dtype=np.int64)) / NS_PER_SECOND
+    wait[event < 0] = np.nan
+    return wait
+
+
+def _distribution(name: str, values: NDArray[np.float64]) -> Measures:
+    import numpy as np  # noqa: PLC0415 - extra `sim`
+
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return {}
+    found = {f"{name}_mean_s": float(values.mean())}
+    for level, value in zip(_QUANTILES, np.percentile(values, _QUANTILES), strict=True):
+        found[f"{name}_p{level}_s"] = float(value)
+    return found
+
+
+def latency(workload: Workload, log: RunLog) -> Measures:
+    """Returns mean, P50, P90 and P99 of wait and time to first token, by group."""
+    import numpy as np  # noqa: PLC0415 - extra `sim`
+
+    long = np.asarray(workload.long, dtype=bool)
+    groups = {"": np.ones(len(workload), dtype=bool), "short_": ~long, "long_": long}
+    heavy = heavy_users(workload)
+    if heavy:
+        by_heavy = np.isin(np.asarray(workload.user), sorted(heavy))
+        groups |= {"light_": ~by_heavy, "heavy_": by_heavy}
+    found: Measures = {}
+    columns = {
+        "wait": waits_s(workload, log),
+        "ttft": _since_arrival_s(workload, log.first_token_ns),
+    }
+    for group, members in groups.items():
+        for what, values in columns.items():
+            found |= _distribution(group + what, values[members])
+    return found
+
+
+def engine_use(log: RunLog, shape: EngineShape) -> Measures:
+    """Returns throughput, utilisation and KV overflow, over all engines."""
+    batches = sum(engine.batches for engine in log.engines)
+    tokens = sum(engine.tokens for engine in log.engines)
+    busy = sum(engine.busy_ns for engine in log.engines)
+    overflow = sum(engine.overflow_batches for engine in log.engines)
+    span = max(1, log.end_ns)
+    return {
+        "throughput_tokens_per_s": tokens / span * NS_PER_SECOND,
+        "batch_utilisation": tokens / max(1, batches * shape.token_budget),
+        "busy_share": busy / (span * max(1, len(log.engines))),
+        "kv_overflow_share": overflow / max(1, batches),
+        "kv_peak_tokens": float(max((engine.peak_kv for engine in log.engines), default=0)),
+        "promoted_share": len(log.promoted) / max(1, len(log.order)),
+        "unfinished": float(sum(at_ns < 0 for at_ns in log.finish_ns)),
+    }
+
+
+def jain(values: list[float]) -> float:
+    """Returns Jain's index: 1 when all are equal, 1/n when one has everything."""
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
+
+
+def fairness(
+    workload: Workload, log: RunLog, slack: dict[int, int] | None = None
+) -> tuple[Measures, GapReport]:
+    """Returns shares against the ideal, Jain's index and the largest gap against its bound.
+
+    Args:
+        workload: The stream.
+        log: A run over it.
+        slack: Slack of each dispatch in micro cost units; none is 0.
+    """
+    got, ideal, lag = ideal_shares(workload, log)
+    total = max(sum(got), 1.0)
+    report = service_gap(workload, log, slack)
+    ratios = [g / i for g, i in zip(got, ideal, strict=True) if i > 0]
+    errors = [abs(g - i) / total for g, i in zip(got, ideal, strict=True)]
+    return {
+        "share_error_max": max(errors, default=0.0),
+        "gps_lag_max_units": lag,
+        "jain_of_ideal": jain(ratios) if ratios else 1.0,
+        "gap_max_units": report.gap_micros / 1e6,
+        "gap_bound_units": report.bound_micros / 1e6,
+        "gap_over_bound_max": report.worst_ratio,
+        "bound_violations": float(report.violations),
+    }, report
+
+
+def measure(
+    workload: Workload, log: RunLog, shape: EngineShape, slack: dict[int, int] | None = None
+) -> Measures:
+    """Returns every measure of a run; the fairness ones if there are several users."""
+    found = latency(workload, log) | engine_use(log, shape)
+    if len(workload.users) > 1:
+        found |= fairness(workload, log, slack)[0]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class UserRow:
+    """One user of a run.
+
+    Attributes:
+        requests: Requests it sent.
+        cost_share: Its part of the cost dispatched up to the last arrival.
+        ideal_share: The same under the fluid ideal.
+        wait_mean_s, wait_p50_s, wait_p90_s, wait_p99_s: Of its requests.
+    """
+
+    user: str
+    heavy: bool
+    requests: int
+    cost_share: float
+    ideal_share: float
+    wait_mean_s: float
+    wait_p50_s: float
+    wait_p90_s: float
+    wait_p99_s: float
+
+
+def by_user(workload: Workload, log: RunLog) -> list[UserRow]:
+    """Returns one row a user, the ones with the largest cost first."""
+    import numpy as np  # noqa: PLC0415 - extra `sim`
+
+    got, ideal, _ = ideal_shares(workload, log)
+    wait, user = waits_s(workload, log), np.asarray(workload.user)
+    heavy, total = heavy_users(workload), max(sum(got), 1.0)
+    rows = []
+    for number in sorted(range(len(got)), key=lambda u: (-got[u], u)):
+        own = wait[(user == number) & ~np.isnan(wait)]
+        if not len(own):
+            continue
+        p50, p90, p99 = (float(value) for value in np.percentile(own, _QUANTILES))
+        rows.append(
+            UserRow(
+                workload.users[number],
+                number in heavy,
+                len(own),
+                got[number] / total,
+                ideal[number] / total,
+                float(own.mean()),
+                p50,
+                p90,
+                p99,
+            )
+        )
+    return rows
