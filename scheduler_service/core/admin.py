@@ -6,7 +6,7 @@ from scheduler_service.core import flows as fl
 from scheduler_service.core.admission import pool_named
 from scheduler_service.core.charge import rescaled_residual, slack_for
 from scheduler_service.core.errors import Conflict, Unknown, WrongState
-from scheduler_service.core.lifecycle import rejoin_freed
+from scheduler_service.core.lifecycle import drop_dead_letter, rejoin_freed
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import Flow, Pool, State, UserSettings
 
@@ -60,6 +60,8 @@ def delete_pool(state: State, x: c.DeletePool, log: list[d.Decision]) -> None:
             pool=x.pool,
             requests=len(pool.requests),
         )
+    for request_id in list(pool.dead):
+        drop_dead_letter(state, pool, request_id, x.now_ns, log, x.peer)
     record(state, log, d.PoolDeleted(x.now_ns, x.pool, x.peer))
 
 

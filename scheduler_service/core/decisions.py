@@ -337,6 +337,7 @@ class Completed(_Record, frozen=True, array_like=True, gc=False, tag=15):
     output_tokens: int
     error: str
     peer: str = ""
+    request_sequence: int = 0
 
 
 class CancelRequested(_Record, frozen=True, array_like=True, gc=False, tag=16):
@@ -360,6 +361,7 @@ class Ended(_Record, frozen=True, array_like=True, gc=False, tag=17):
     state: RequestState
     reason: str
     peer: str = ""
+    request_sequence: int = 0
 
 
 class Requeued(_Record, frozen=True, array_like=True, gc=False, tag=18):
@@ -431,6 +433,7 @@ class DeadLetterDropped(_Record, frozen=True, array_like=True, gc=False, tag=26)
     pool: str
     request_id: str
     peer: str = ""
+    request_sequence: int = 0
 
 
 class UserForgotten(_Record, frozen=True, array_like=True, gc=False, tag=27):

@@ -13,7 +13,6 @@ from scheduler_service.core.decisions import (
     Decision,
     Dispatched,
     EmptyReason,
-    Ended,
     Offer,
     RequestState,
     Reserved,
@@ -21,6 +20,7 @@ from scheduler_service.core.decisions import (
     Turn,
 )
 from scheduler_service.core.invariants import check_band
+from scheduler_service.core.lifecycle import end
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, Placement, PredictedClass
 from scheduler_service.core.recording import after_leaving, record
 from scheduler_service.core.selection import (
@@ -175,9 +175,7 @@ def _grant_past_misfits(
 def _end_unplaceable(
     state: State, pool: Pool, request: Request, now_ns: int, log: list[Decision]
 ) -> None:
-    how = RequestState.UNPLACEABLE
-    record(state, log, Ended(now_ns, pool.name, request.request_id, how, "NO_WORKER_CAN_HOLD"))
-    after_leaving(state, pool, now_ns, log)
+    end(state, pool, request, RequestState.UNPLACEABLE, "NO_WORKER_CAN_HOLD", now_ns, log)
 
 
 def _any_could_hold(state: State, pool: Pool, request: Request) -> bool:

@@ -81,6 +81,7 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
             x.output_tokens,
             x.error,
             x.peer,
+            request.sequence,
         ),
     )
     rejoin_freed(state, pool, request.user_id, d.RejoinCause.CAP, x.now_ns, log)
@@ -165,7 +166,7 @@ def end_lease(
         end(state, pool, request, how, "MAX_ATTEMPTS", now_ns, log)
         if len(pool.dead) > policy.max_dead_letters:
             oldest = next(iter(pool.dead))
-            record(state, log, d.DeadLetterDropped(now_ns, pool.name, oldest))
+            drop_dead_letter(state, pool, oldest, now_ns, log)
 
 
 def end(
@@ -180,7 +181,10 @@ def end(
 ) -> None:
     """Ends a request that waits or is due for redelivery."""
     waited = request.state is d.RequestState.WAITING
-    record(state, log, d.Ended(now_ns, pool.name, request.request_id, how, reason, peer))
+    ended = d.Ended(
+        now_ns, pool.name, request.request_id, how, reason, peer, request.sequence
+    )
+    record(state, log, ended)
     if waited:
         after_leaving(state, pool, now_ns, log)
     else:
@@ -300,8 +304,21 @@ def discard(state: State, x: c.Discard, log: list[d.Decision]) -> c.Finished:
     """
     pool = pool_named(state, x.pool)
     _dead_letter(pool, x.request_id)
-    record(state, log, d.DeadLetterDropped(x.now_ns, x.pool, x.request_id, x.peer))
+    drop_dead_letter(state, pool, x.request_id, x.now_ns, log, x.peer)
     return c.Finished(x.pool, x.request_id, d.RequestState.DEAD_LETTERED, c.Existing.NEW)
+
+
+def drop_dead_letter(
+    state: State,
+    pool: Pool,
+    request_id: str,
+    now_ns: int,
+    log: list[d.Decision],
+    peer: str = "",
+) -> None:
+    """Drops one dead-lettered request."""
+    sequence = pool.dead[request_id].sequence
+    record(state, log, d.DeadLetterDropped(now_ns, pool.name, request_id, peer, sequence))
 
 
 def _dead_letter(pool: Pool, request_id: str) -> Request:
