@@ -19,11 +19,11 @@ Reads show the state in memory, so they wait, like everybody, for what they show
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
-from scheduler_service.app.chain import GroupBuilder
-from scheduler_service.app.ports import Clock, Group, Payload, Position, Reporter
+from scheduler_service.app.commit import Commit, GroupCommitter
+from scheduler_service.app.ports import Clock, Group, Payload, Reporter, Store
 from scheduler_service.core import decisions as d
 from scheduler_service.core.commands import Command, Tick
 from scheduler_service.core.errors import NotReady
@@ -43,57 +43,38 @@ Publisher = Callable[[Group], None]
 """Called when a group is durable; never waits."""
 
 
-class Committer(Protocol):
-    """Makes groups durable, one at a time, on a thread of its own."""
-
-    def submit(self, group: Group) -> None:
-        """Begins the commit; `Engine.committed` or `Engine.commit_failed` follows on the loop."""
-
-
 class Engine:
     """Applies commands one at a time and answers when they are durable.
 
     Args:
         state: What recovery gave.
-        head: Position of the log's last record.
         clock: Engine time.
-        payload_keys: Accept sequences of the payloads in the store.
+        store: Where the log goes; its head is the state's position.
         report: Receives rare events.
 
     Attributes:
         state: The state in memory; ahead of the disk by the groups that are not durable yet.
-        durable_end: Position of the last durable record.
         failed: Why the engine stopped for good, or None.
         stopped: Set when it has stopped for good.
         listeners: Told of decisions as they are taken.
         publishers: Told of groups as they become durable.
         last_tick_ns: When timers were last looked at; for health.
+        log: The committer; for metrics.
     """
 
-    def __init__(
-        self,
-        state: State,
-        head: Position,
-        clock: Clock,
-        payload_keys: Iterable[int],
-        report: Reporter,
-    ) -> None:
-        assert state.sequence == head.sequence
+    def __init__(self, state: State, clock: Clock, store: Store, report: Reporter) -> None:
+        assert state.sequence == store.head().sequence
         self.state = state
         self.clock = clock
-        self.durable_end = head
         self.failed: BaseException | None = None
         self.stopped = asyncio.Event()
         self.listeners: list[Listener] = []
         self.publishers: list[Publisher] = []
         self.last_tick_ns = clock.now_ns()
+        self.log = GroupCommitter(store, on_durable=self._durable, on_failure=self._stop)
         self._report = report
-        self._committer: Committer | None = None
         self._loop = asyncio.get_running_loop()
-        self._builder = GroupBuilder(head)
-        self._payload_keys = set(payload_keys)
-        self._in_flight: Group | None = None
-        self._flush_due = False
+        self._payload_keys = set(store.payload_keys())
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._fetches: dict[int, list[asyncio.Future[Payload | None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -101,10 +82,16 @@ class Engine:
         self._nonces = ""
         self._nonces_left = 0
 
-    def start(self, committer: Committer) -> None:
+    def start(self) -> None:
         """Begins to commit, and to fire timers."""
-        self._committer = committer
+        self.log.start()
         self._follow_timers()
+
+    async def close(self) -> None:
+        """Commits what is decided and ends the commit thread; decides nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.log.close()
 
     # -- deciding ---------------------------------------------------------------------------
 
@@ -136,7 +123,7 @@ class Engine:
             NotReady: LOG_STALLED, after a failed commit.
         """
         if self.failed is not None:
-            raise NotReady("LOG_STALLED", "The decision log has failed; the service is stopping.")
+            raise _stalled()
         log: list[d.Decision] = []
         before = self.state.sequence
         try:
@@ -148,22 +135,21 @@ class Engine:
             if log:
                 self._take(before, log, payload)
 
-    def _take(self, before: int, log: list[d.Decision], payload: Payload | None) -> None:
-        builder = self._builder
-        for decision in log:
-            sequence = builder.add(decision)
+    def _take(self, before: int, decisions: list[d.Decision], payload: Payload | None) -> None:
+        log = self.log
+        for decision in decisions:
+            sequence = log.record(decision)
             kind = type(decision)
             if kind is d.Accepted:
                 if payload is not None:
-                    builder.put_payload(sequence, payload)
+                    log.put_payload(sequence, payload)
                     self._payload_keys.add(sequence)
             elif self._payload_keys and isinstance(
                 decision, d.Completed | d.Ended | d.DeadLetterDropped
             ):
                 self._drop_payload(decision)
         for listener in self.listeners:
-            listener(before, log)
-        self._want_flush()
+            listener(before, decisions)
         due = next_due(self.state)
         if due is not None and (self._timer is None or due < self._timer_ns):
             self._follow_timers()
@@ -175,59 +161,37 @@ class Engine:
         key = decision.request_sequence
         if key in self._payload_keys:
             self._payload_keys.remove(key)
-            self._builder.delete_payload(key)
+            self.log.delete_payload(key)
 
     # -- committing -------------------------------------------------------------------------
 
-    def _want_flush(self) -> None:
-        if not self._flush_due and self._in_flight is None:
-            self._flush_due = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_due = False
-        if self._in_flight is None and self._builder.count and self.failed is None:
-            assert self._committer is not None
-            group = self._builder.take()
-            self._in_flight = group
-            self._committer.submit(group)
-
-    def committed(self, fetched: dict[int, Payload]) -> None:
-        """Takes note that the group in flight is durable, and answers everybody it covers."""
-        group = self._in_flight
-        assert group is not None
-        self._in_flight = None
-        self._flush()
-        self.durable_end = group.end
+    def _durable(self, commit: Commit) -> None:
+        """Takes note that a group is durable, and answers everybody it covers."""
         for publish in self.publishers:
-            publish(group)
-        waiters, durable = self._waiters, group.end.sequence
-        while waiters and waiters[0][0] <= durable:
+            publish(commit.group)
+        waiters = self._waiters
+        while waiters and waiters[0][0] <= commit.ticket:
             future = waiters.popleft()[1]
             if not future.done():
                 future.set_result(None)
-        for key in group.fetches:
+        for key in commit.group.fetches:
             for answer in self._fetches.pop(key, ()):
                 if not answer.done():
-                    answer.set_result(fetched.get(key))
-
-    def commit_failed(self, error: BaseException) -> None:
-        """Stops for good: what is in memory may not be what is on the disk."""
-        self._stop(error)
+                    answer.set_result(commit.payloads.get(key))
 
     def _stop(self, error: BaseException) -> None:
+        """Stops for good: what is in memory may not be what is on the disk."""
         if self.failed is not None:
             return
         self.failed = error
-        self._report("engine.stopped", error=repr(error), durable=self.durable_end.sequence)
-        failure = NotReady("LOG_STALLED", "The decision log has failed; the service is stopping.")
+        self._report("engine.stopped", error=repr(error), durable=self.log.durable.sequence)
         for _, future in self._waiters:
             if not future.done():
-                future.set_exception(failure)
+                future.set_exception(_stalled())
         for answers in self._fetches.values():
             for answer in answers:
                 if not answer.done():
-                    answer.set_exception(failure)
+                    answer.set_exception(_stalled())
         self._waiters.clear()
         self._fetches.clear()
         if self._timer is not None:
@@ -242,13 +206,13 @@ class Engine:
         Raises:
             NotReady: LOG_STALLED.
         """
-        sequence = self.state.sequence
-        if sequence <= self.durable_end.sequence:
-            return
         if self.failed is not None:
-            raise NotReady("LOG_STALLED", "The decision log has failed; the service is stopping.")
+            raise _stalled()
+        ticket = self.log.ticket()
+        if ticket <= self.log.done_ticket:
+            return
         future: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append((sequence, future))
+        self._waiters.append((ticket, future))
         await future
 
     def has_payload(self, key: int) -> bool:
@@ -256,13 +220,13 @@ class Engine:
         return key in self._payload_keys
 
     def fetch(self, key: int) -> "asyncio.Future[Payload | None]":
-        """Returns a future of a payload, read in the commit of the group under construction.
+        """Returns a future of the payload of the request with this accept sequence.
 
-        To be called in the turn of the dispatch that needs it, whose record makes the group.
+        It is read in the commit that makes durable what was decided so far, before any payload
+        that the same commit deletes.
         """
         future: asyncio.Future[Payload | None] = self._loop.create_future()
-        if key not in self._fetches:
-            self._builder.fetch_payload(key)
+        self.log.fetch_payload(key)
         self._fetches.setdefault(key, []).append(future)
         return future
 
@@ -294,3 +258,7 @@ class Engine:
         self.last_tick_ns = now_ns
         for listener in self.listeners:
             listener(self.state.sequence, [])
+
+
+def _stalled() -> NotReady:
+    return NotReady("LOG_STALLED", "The decision log has failed; the service is stopping.")

@@ -1,0 +1,154 @@
+"""Long-poll callers of `NextDispatch`, and the turn in which parked ones are served.
+
+A call that finds nothing is parked.  When something was decided that can make a request
+dispatchable, the pools concerned are looked at once, at the end of the loop's turn: the caller
+parked longest goes first, and the look ends as soon as a pool has nothing to give.  So one arrival
+wakes one worker, however many are parked, and a call can never miss an arrival: looking and parking
+happen in one turn.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scheduler_service.app.engine import Engine
+from scheduler_service.core import commands as c
+from scheduler_service.core import decisions as d
+from scheduler_service.core.errors import LimitReached, SchedulerError
+
+_MAKES_DISPATCHABLE = (
+    d.Accepted,
+    d.Rejoined,
+    d.LeaseEnded,
+    d.Resumed,
+    d.PoolConfigured,
+    d.Requeued,
+    d.Ended,
+    d.Completed,
+)
+
+_POOL_IS_DRY = {d.EmptyReason.EMPTY, d.EmptyReason.PAUSED, d.EmptyReason.HELD_BY_CAP}
+
+
+@dataclass(slots=True, eq=False)
+class Parked:
+    """One parked call.
+
+    Attributes:
+        command: Makes the command anew, with the time and nonce of the moment.
+        granted: Called with the answer, in the turn of the grant.
+        refused: Called with the error if the call has become impossible.
+    """
+
+    pools: tuple[str, ...]
+    command: Callable[[], c.NextDispatch]
+    granted: Callable[[c.Dispatches], None]
+    refused: Callable[[SchedulerError], None]
+
+
+class Waiters:
+    """The parked calls of all pools.
+
+    Args:
+        engine: Applies the calls.
+        limit: Calls that may be parked at once.
+    """
+
+    def __init__(self, engine: Engine, limit: int) -> None:
+        self._engine = engine
+        self._limit = limit
+        self._by_pool: dict[str, OrderedDict[Parked, None]] = {}
+        self._count = 0
+        self._dirty: set[str] = set()
+        self._look_due = False
+        self._loop = asyncio.get_running_loop()
+        self._recheck: asyncio.TimerHandle | None = None
+        engine.listeners.append(self._decided)
+
+    @property
+    def count(self) -> int:
+        """Calls parked."""
+        return self._count
+
+    def park(self, parked: Parked) -> None:
+        """Parks a call that has just found nothing; to be called in the same turn.
+
+        Raises:
+            LimitReached: CALLS_PARKED_FULL.
+        """
+        if self._count >= self._limit:
+            raise LimitReached(
+                "CALLS_PARKED_FULL",
+                f"{self._count} calls are parked already.",
+                limitCalls=self._limit,
+            )
+        for pool in parked.pools:
+            self._by_pool.setdefault(pool, OrderedDict())[parked] = None
+        self._count += 1
+        if self._recheck is None:
+            self._recheck = self._loop.call_later(1.0, self._look_at_all)
+
+    def unpark(self, parked: Parked) -> None:
+        """Takes a call out, if it is still parked."""
+        found = False
+        for pool in parked.pools:
+            calls = self._by_pool.get(pool)
+            if calls is not None and parked in calls:
+                del calls[parked]
+                found = True
+                if not calls:
+                    del self._by_pool[pool]
+        self._count -= found
+
+    def drain(self) -> list[Parked]:
+        """Takes every call out and returns them, parked longest first."""
+        calls = list(dict.fromkeys(call for pool in self._by_pool.values() for call in pool))
+        for call in calls:
+            self.unpark(call)
+        return calls
+
+    def _decided(self, before: int, decisions: list[d.Decision]) -> None:
+        if not self._by_pool:
+            return
+        if not decisions:
+            self._dirty.update(self._by_pool)
+        for decision in decisions:
+            if isinstance(decision, _MAKES_DISPATCHABLE) and decision.pool in self._by_pool:
+                self._dirty.add(decision.pool)
+        if self._dirty and not self._look_due:
+            self._look_due = True
+            self._loop.call_soon(self._look)
+
+    def _look_at_all(self) -> None:
+        """Looks again once a second: what a worker may take can depend on time alone."""
+        self._recheck = None
+        if self._by_pool and self._engine.failed is None:
+            self._decided(0, [])
+            self._recheck = self._loop.call_later(1.0, self._look_at_all)
+
+    def _look(self) -> None:
+        self._look_due = False
+        dirty, self._dirty = self._dirty, set()
+        for pool in dirty:
+            self._serve(pool)
+
+    def _serve(self, name: str) -> None:
+        """Offers what `name` has to its parked calls, longest first."""
+        for call in list(self._by_pool.get(name, ())):
+            pool = self._engine.state.pools.get(name)
+            if self._engine.failed is not None:
+                return
+            if pool is not None and not pool.backlog.selectable and not pool.redelivery:
+                return
+            try:
+                answer: c.Dispatches = self._engine.apply(call.command())
+            except SchedulerError as error:
+                self.unpark(call)
+                call.refused(error)
+                continue
+            if answer.granted:
+                self.unpark(call)
+                call.granted(answer)
+            elif len(call.pools) == 1 and answer.empty_reason in _POOL_IS_DRY:
+                return
