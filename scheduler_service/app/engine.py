@@ -9,7 +9,7 @@ Everything here runs on one event loop; the state has no locks.  The order of wo
     4. When the group is durable its decisions are published, and everybody who waits for it is
        answered, all in one turn.
 
-A crash after 1 or 2 loses what nobody was told.  A crash between 3 and 4 keeps what nobody was told:
+A crash after 1 or 2 loses what nobody was told.  One between 3 and 4 keeps what nobody was told:
 callers repeat by request id, lease id or idempotency key and get the same answer.  A failed append
 or sync leaves memory ahead of the disk, so the engine stops for good and the process must end.
 

@@ -108,7 +108,7 @@ class Waiters:
             self.unpark(call)
         return calls
 
-    def _decided(self, before: int, decisions: list[d.Decision]) -> None:
+    def _decided(self, _before: int, decisions: list[d.Decision]) -> None:
         if not self._by_pool:
             return
         if not decisions:

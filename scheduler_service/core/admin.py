@@ -161,7 +161,15 @@ def register_worker(state: State, x: c.RegisterWorker, log: list[d.Decision]) ->
     record(
         state,
         log,
-        d.WorkerSeen(x.now_ns, x.worker, x.worker_name, x.pools, x.offer, x.endpoint, True),
+        d.WorkerSeen(
+            x.now_ns,
+            x.worker,
+            x.worker_name,
+            tuple(sorted(x.pools)),
+            x.offer,
+            x.endpoint,
+            registered=True,
+        ),
     )
 
 

@@ -36,6 +36,8 @@ OUT = 0
 ELIGIBLE = 1
 BEYOND = 2
 
+_NO_EDGE = 1 << 63
+
 _SHORT = PredictedClass.SHORT
 
 _Heap = list[tuple[int, str]]
@@ -68,7 +70,7 @@ class Backlog:
         self.user_by_user = policy.user_by_user
         self.fifo = policy.within_user is WithinUser.FIFO
         self.index: SortedList[tuple[int, int, str]] = SortedList()
-        self.edge = -1
+        self.edge = -1 if self.charged else _NO_EDGE
         self.selectable = 0
         self._beyond: list[tuple[int, str]] = []
         self._shorts: list[tuple[int, str]] = []
@@ -103,21 +105,29 @@ class Backlog:
             return
         old = flow.key
         assert old is not None
-        tie = 0
+        meter, tie = flow.meter, 0
         if not self.user_by_user:
-            oldest = flow.oldest()
-            assert oldest is not None
-            tie = oldest.sequence
-        meter = flow.meter
+            short, long = flow.oldest_short, flow.oldest_long
+            if short is None or (long is not None and long.sequence < short.sequence):
+                short = long
+            assert short is not None
+            tie = short.sequence
         if old[0] != meter or old[1] != tie:
-            self.index.remove(old)
+            index = self.index
+            if index[0] is old:
+                del index[0]
+            else:
+                index.remove(old)
             flow.key = key = (meter, tie, flow.user_id)
-            self.index.add(key)
+            index.add(key)
         if self.user_by_user:
             return
-        if flow.place == ELIGIBLE and meter <= self.edge:
-            self._push_head(flow, changed)
-        elif flow.place == ELIGIBLE or old[0] != meter:
+        if flow.place == ELIGIBLE:
+            if meter <= self.edge:
+                self._push_head(flow, changed)
+            else:
+                self._push_beyond(flow)
+        elif old[0] != meter:
             self._push_beyond(flow)
 
     def owe(self, flow: "Flow") -> None:
@@ -154,25 +164,58 @@ class Backlog:
 
     def oldest_short(self) -> "tuple[Flow, Request] | None":
         """Returns the oldest short candidate among the eligible users."""
-        return next(self._heads(self._shorts, keep=True), None)
+        heap, flows = self._shorts, self._flows
+        while heap:
+            sequence, user_id = heap[0]
+            flow = flows.get(user_id)
+            if flow is not None and flow.place == ELIGIBLE:
+                head = self.short_of(flow) if self.fifo else flow.oldest_short
+                if head is not None and head.sequence == sequence:
+                    if flow.meter <= self.edge:
+                        return flow, head
+                    self._push_beyond(flow)
+            heappop(heap)
+        return None
 
     def oldest_long(self) -> "tuple[Flow, Request] | None":
         """Returns the oldest long candidate among the eligible users."""
-        return next(self._heads(self._longs, keep=True), None)
+        return self._oldest_long(self._longs, owing=False)
 
     def oldest_debtor_long(self) -> "tuple[Flow, Request] | None":
         """Returns the oldest long candidate of an eligible user that may be promoted."""
-        return next(self._heads(self._debtors, keep=True), None)
+        return self._oldest_long(self._debtors, owing=True) if self._debtors else None
+
+    def _oldest_long(self, heap: _Heap, *, owing: bool) -> "tuple[Flow, Request] | None":
+        flows = self._flows
+        while heap:
+            sequence, user_id = heap[0]
+            flow = flows.get(user_id)
+            if flow is not None and flow.place == ELIGIBLE:
+                head = self.long_of(flow) if self.fifo else flow.oldest_long
+                if (
+                    head is not None
+                    and head.sequence == sequence
+                    and not (owing and (not flow.promotion_debt or flow.promotion_under_way))
+                ):
+                    if flow.meter <= self.edge:
+                        return flow, head
+                    self._push_beyond(flow)
+            heappop(heap)
+        return None
 
     def aged_order(self, which: str, limit: int) -> "list[tuple[Flow, Request]]":
         """Returns up to `limit` eligible candidates by age: "shorts", "longs" or "debtors"."""
-        heap = {"shorts": self._shorts, "longs": self._longs, "debtors": self._debtors}[which]
+        top, heap = {
+            "shorts": (self.oldest_short, self._shorts),
+            "longs": (self.oldest_long, self._longs),
+            "debtors": (self.oldest_debtor_long, self._debtors),
+        }[which]
         found: list[tuple[Flow, Request]] = []
-        for flow, request in self._heads(heap, keep=False):
-            if not found or found[-1][1] is not request:
-                found.append((flow, request))
-            if len(found) >= limit:
-                break
+        while len(found) < limit and (head := top()) is not None:
+            entry = heappop(heap)
+            while heap and heap[0] == entry:
+                heappop(heap)
+            found.append(head)
         for _, request in found:
             heappush(heap, (request.sequence, request.user_id))
         return found
@@ -188,30 +231,6 @@ class Backlog:
             group.append(key[2])
         yield from (self._flows[user_id] for user_id in sorted(group))
 
-    def _heads(self, heap: _Heap, *, keep: bool) -> "Iterator[tuple[Flow, Request]]":
-        """Yields valid candidates by age; void entries are dropped, others too unless `keep`."""
-        flows = self._flows
-        while heap:
-            sequence, user_id = heap[0]
-            flow = flows.get(user_id)
-            if flow is not None and flow.place == ELIGIBLE:
-                if heap is self._shorts:
-                    head = self.short_of(flow)
-                else:
-                    head = self.long_of(flow)
-                    if heap is self._debtors and (
-                        not flow.promotion_debt or flow.promotion_under_way
-                    ):
-                        head = None
-                if head is not None and head.sequence == sequence:
-                    if not self.charged or flow.meter <= self.edge:
-                        if not keep:
-                            heappop(heap)
-                        yield flow, head
-                        continue
-                    self._push_beyond(flow)
-            heappop(heap)
-
     def _enter_index(self, flow: "Flow") -> None:
         tie = 0
         if not self.user_by_user:
@@ -222,7 +241,10 @@ class Backlog:
         self.index.add(key)
 
     def _push_heads(self, flow: "Flow") -> None:
-        short, long = self.short_of(flow), self.long_of(flow)
+        if self.fifo:
+            short, long = self.short_of(flow), self.long_of(flow)
+        else:
+            short, long = flow.oldest_short, flow.oldest_long
         if short is not None:
             self._push(self._shorts, short)
         if long is not None:

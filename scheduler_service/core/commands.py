@@ -327,5 +327,5 @@ class Renewed(msgspec.Struct, frozen=True, gc=False):
 
     lease_id: str
     problem: str
-    expire_ns: int
-    cancel_requested: bool
+    expire_ns: int = 0
+    cancel_requested: bool = False

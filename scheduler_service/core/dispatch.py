@@ -6,7 +6,6 @@ selections: each one sees what the one before it changed.
 
 from dataclasses import dataclass
 
-from scheduler_service.core import flows as fl
 from scheduler_service.core.backlog import OUT
 from scheduler_service.core.charge import charge_for
 from scheduler_service.core.decisions import (
@@ -62,8 +61,8 @@ class Ask:
     offer: Offer
     lease_duration_ns: int
     hand_over: bool
-    idempotency_key: str
-    peer: str
+    idempotency_key: str = ""
+    peer: str = ""
     free_cost: int | None = None
     granted: int = 0
     stalled_by: str = ""
@@ -114,7 +113,7 @@ def _grant_redelivery(state: State, pool: Pool, ask: Ask, log: list[Decision]) -
     return None
 
 
-_NO_FRAME = Frame(0, -1, -1, -1)
+_NO_FRAME = Frame(0, "", -1, -1, -1)
 
 
 def _grant_reserved(
@@ -220,17 +219,14 @@ def _record_grant(
     runner_up, runner_up_meter = "", 0
     if first and backlog.charged:
         charge = charge_for(request.cost, flow.weight_milli)
-        index = backlog.index
-        head = index[0]
         time_after = frame.smallest
-        if head[2] == flow.user_id:
+        if frame.smallest_user == flow.user_id:
             passes = 0
-            other = index[1] if len(index) > 1 else None
+            if backlog.selectable > 1:
+                runner_up_meter, _, runner_up = backlog.index[1]
         else:
             passes += not backlog.user_by_user
-            other = head
-        if other is not None:
-            runner_up, runner_up_meter = other[2], other[0]
+            runner_up, runner_up_meter = frame.smallest_user, frame.smallest
     holder = flow if backlog.charged else pool
     count = count_after = holder.short_admission_count
     debt = debt_after = holder.promotion_debt

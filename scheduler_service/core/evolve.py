@@ -70,7 +70,8 @@ def _pool_configured(state: State, x: d.PoolConfigured) -> None:
         for flow in pool.flows.values():
             flow.meter = pool.virtual_time
         pool.largest_meter = pool.virtual_time
-    for holder in (pool, *pool.flows.values()):
+    holders: list[Pool | Flow] = [pool, *pool.flows.values()]
+    for holder in holders:
         holder.short_admission_count = (
             x.policy.quota_k
             if holder.promotion_debt
@@ -79,12 +80,17 @@ def _pool_configured(state: State, x: d.PoolConfigured) -> None:
         holder.promotion_debt = holder.short_admission_count >= x.policy.quota_k
     pool.waiting_weight_milli = 0
     pool.held_index = None
+    _reset_settings(pool)
+    rebuild(pool)
+
+
+def _reset_settings(pool: Pool) -> None:
+    """Puts weights and caps in force that follow from the policy and the users' settings."""
     for flow in pool.flows.values():
         flow.weight_milli = fl.weight_of(pool, flow.user_id)
         flow.max_in_flight = fl.cap_of(pool, flow.user_id)
         if flow.waiting:
             pool.waiting_weight_milli += flow.weight_milli
-    rebuild(pool)
 
 
 def rebuild(pool: Pool) -> None:
@@ -247,7 +253,7 @@ def _dispatched(state: State, x: d.Dispatched) -> None:
 
 
 def _take_turn(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> None:
-    """Charges the meter, moves `v`, and moves the quota (SFQ §2.3, QBA §III-A6)."""
+    """Charges the meter and moves `v` (SFQ §2.3), and the quota (QBA §III-A6)."""
     if pool.backlog.charged:
         assert flow.meter == x.meter_before
         flow.meter = x.meter_after
@@ -265,20 +271,24 @@ def _take_turn(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> Non
             if pool.idle:
                 fl.forget_idle(pool)
     if pool.policy.class_order is ClassOrder.QBA:
-        holder = flow if pool.backlog.charged else pool
-        if x.rule is d.Rule.PROMOTION:
-            request.promoted = True
-        if pool.policy.admission_point is AdmissionPoint.DISPATCH:
-            request.counted = True
-            holder.short_admission_count = x.short_admission_count_after
-            if holder.promotion_debt is not x.promotion_debt_after:
-                holder.promotion_debt = x.promotion_debt_after
-                if x.promotion_debt_after and holder is flow:
-                    pool.backlog.owe(flow)
-        elif request.promoted:
-            holder.promotion_under_way = True
+        _move_quota(pool, flow, request, x)
     for request_id in x.overtook:
         pool.requests[request_id].overtakes += 1
+
+
+def _move_quota(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> None:
+    holder = flow if pool.backlog.charged else pool
+    if x.rule is d.Rule.PROMOTION:
+        request.promoted = True
+    if pool.policy.admission_point is AdmissionPoint.DISPATCH:
+        request.counted = True
+        holder.short_admission_count = x.short_admission_count_after
+        if holder.promotion_debt is not x.promotion_debt_after:
+            holder.promotion_debt = x.promotion_debt_after
+            if x.promotion_debt_after and holder is flow:
+                pool.backlog.owe(flow)
+    elif request.promoted:
+        holder.promotion_under_way = True
 
 
 def _leases_confirmed(state: State, x: d.LeasesConfirmed) -> None:

@@ -7,9 +7,10 @@ the counts kept beside the tables cannot drift from them.
 from heapq import heappop, heappush
 
 from scheduler_service.core.backlog import OUT
+from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.held import HeldIndex
 from scheduler_service.core.policy import PredictedClass
-from scheduler_service.core.state import Flow, Gone, Pool, Request, RequestState, State
+from scheduler_service.core.state import Flow, Gone, Pool, Request, State
 
 _SHORT = PredictedClass.SHORT
 

@@ -103,8 +103,8 @@ def _check_pool(state: "State", pool: "Pool") -> None:
 
 def _queue(flow: "Flow") -> list[int]:
     found = []
-    for request in (flow.oldest_short, flow.oldest_long):
-        last = 0
+    for head in (flow.oldest_short, flow.oldest_long):
+        request, last = head, 0
         while request is not None:
             assert request.sequence > last, "a queue is out of order"
             last = request.sequence

@@ -181,9 +181,7 @@ def end(
 ) -> None:
     """Ends a request that waits or is due for redelivery."""
     waited = request.state is d.RequestState.WAITING
-    ended = d.Ended(
-        now_ns, pool.name, request.request_id, how, reason, peer, request.sequence
-    )
+    ended = d.Ended(now_ns, pool.name, request.request_id, how, reason, peer, request.sequence)
     record(state, log, ended)
     if waited:
         after_leaving(state, pool, now_ns, log)
@@ -225,14 +223,14 @@ def renew(state: State, x: c.RenewLease, log: list[d.Decision]) -> tuple[c.Renew
     for lease_id in dict.fromkeys((*x.lease_ids, *x.prefill_complete)):
         found = state.leases.get(lease_id)
         if found is None:
-            answers.append(c.Renewed(lease_id, _renewal_problem(state, lease_id), 0, False))
+            answers.append(c.Renewed(lease_id, _renewal_problem(state, lease_id)))
             continue
         name, request = found
         pool = state.pools[name]
         lease = request.lease
         assert lease is not None
         if x.worker and lease.worker and x.worker != lease.worker:
-            answers.append(c.Renewed(lease_id, "LEASE_OF_OTHER_WORKER", 0, False))
+            answers.append(c.Renewed(lease_id, "LEASE_OF_OTHER_WORKER"))
             continue
         if lease_id in prefilled:
             _count_prefill(state, pool, request, x.now_ns, log)

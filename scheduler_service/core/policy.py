@@ -211,11 +211,15 @@ class PoolPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.slack_kind is SlackKind.ABSOLUTE and self.slack_micros == 0
 
 
-_UNBOUNDED = {
-    "slack_kind": SlackKind.UNBOUNDED,
-    "placement": Placement.STALL,
-    "within_user": WithinUser.CLASS,
-}
+def _unbounded(preset: str, class_order: ClassOrder) -> PoolPolicy:
+    return PoolPolicy(
+        preset=preset,
+        slack_kind=SlackKind.UNBOUNDED,
+        class_order=class_order,
+        within_user=WithinUser.CLASS,
+        placement=Placement.STALL,
+    )
+
 
 PRESETS: dict[str, PoolPolicy] = {
     "fair_qba": PoolPolicy(),
@@ -226,10 +230,10 @@ PRESETS: dict[str, PoolPolicy] = {
         within_user=WithinUser.FIFO,
         placement=Placement.STALL,
     ),
-    "qba": PoolPolicy(preset="qba", class_order=ClassOrder.QBA, **_UNBOUNDED),
-    "psf": PoolPolicy(preset="psf", class_order=ClassOrder.PSF, **_UNBOUNDED),
-    "aa": PoolPolicy(preset="aa", class_order=ClassOrder.AA, **_UNBOUNDED),
-    "fcfs": PoolPolicy(preset="fcfs", class_order=ClassOrder.FCFS, **_UNBOUNDED),
+    "qba": _unbounded("qba", ClassOrder.QBA),
+    "psf": _unbounded("psf", ClassOrder.PSF),
+    "aa": _unbounded("aa", ClassOrder.AA),
+    "fcfs": _unbounded("fcfs", ClassOrder.FCFS),
 }
 """Named starting points; any parameter may be changed from there."""
 
@@ -272,7 +276,7 @@ _RANGES: dict[str, tuple[int, int]] = {
 
 
 def violations(policy: PoolPolicy) -> list[tuple[str, str]]:
-    """Returns every (field, description) of `policy` that is out of range; empty when it is good."""
+    """Returns (field, description) of everything that is out of range; empty when all is good."""
     found = [
         (name, f"must be {low} to {high}, is {getattr(policy, name)}")
         for name, (low, high) in _RANGES.items()

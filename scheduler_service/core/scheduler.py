@@ -92,7 +92,7 @@ def next_dispatch(state: State, x: c.NextDispatch, log: list[d.Decision]) -> c.D
         pool = pools[turn]
         found = grant_next(state, pool, ask, log)
         if isinstance(found, d.Dispatched):
-            granted.append(_grant_of(state, pool, found.request_id))
+            granted.append(_grant_of(pool, found.request_id))
             turn += 1
             if ask.offer.free_tokens >= 0:
                 _take_tokens(ask, pool.requests[found.request_id].kv_tokens)
@@ -123,7 +123,7 @@ def _weightier(first: d.EmptyReason, second: d.EmptyReason) -> d.EmptyReason:
     return first
 
 
-def _grant_of(state: State, pool: Pool, request_id: str) -> c.Grant:
+def _grant_of(pool: Pool, request_id: str) -> c.Grant:
     request = pool.requests[request_id]
     lease = request.lease
     assert lease is not None
@@ -139,7 +139,7 @@ def _repeated(state: State, x: c.NextDispatch) -> c.Dispatches | None:
     for name, request_id, lease_id in known:
         found = state.leases.get(lease_id)
         if found is not None:
-            granted.append(_grant_of(state, state.pools[name], request_id))
+            granted.append(_grant_of(state.pools[name], request_id))
     return c.Dispatches(tuple(granted), d.EmptyReason.NONE, "", c.Existing.REPEATED)
 
 
@@ -163,7 +163,11 @@ def _see_worker(state: State, x: c.NextDispatch, pools: list[Pool], log: list[d.
             return
     name = x.worker if worker is None else worker.name
     endpoint = "" if worker is None else worker.endpoint
-    record(state, log, d.WorkerSeen(x.now_ns, x.worker, name, served, offer, endpoint, False))
+    record(
+        state,
+        log,
+        d.WorkerSeen(x.now_ns, x.worker, name, served, offer, endpoint, registered=False),
+    )
 
 
 def _total(offer: d.Offer) -> int:
@@ -173,7 +177,7 @@ def _total(offer: d.Offer) -> int:
 def _grant_gate(state: State, pool: Pool, command: c.Command, log: list[d.Decision]) -> None:
     """Grants turns of a gate while its capacity has room."""
     policy = pool.policy
-    ask = Ask(command.now_ns, "", command.nonce, _ANY, 0, False, "", "")
+    ask = Ask(command.now_ns, "", command.nonce, _ANY, 0, hand_over=False)
     while pool.backlog.selectable or pool.redelivery:
         if len(pool.leased) >= policy.gate_max_in_flight:
             return
@@ -183,7 +187,7 @@ def _grant_gate(state: State, pool: Pool, command: c.Command, log: list[d.Decisi
             return
 
 
-def _tick(state: State, command: c.Tick, log: list[d.Decision]) -> None:
+def _tick(_state: State, _command: c.Tick, _log: list[d.Decision]) -> None:
     """Does nothing: the timers have fired."""
 
 

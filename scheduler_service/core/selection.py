@@ -38,12 +38,14 @@ class Frame(NamedTuple):
 
     Attributes:
         smallest: Smallest S over the selectable users, micro cost units; 0 when unbounded.
+        smallest_user: That user; empty when unbounded.
         slack: D, micro cost units; -1 when unbounded.
         aged_before: A long enqueued before this time, ns, is aged; -1 ages nothing.
         threshold_ns: theta; -1 while the sample is too small.
     """
 
     smallest: int
+    smallest_user: str
     slack: int
     aged_before: int
     threshold_ns: int
@@ -52,9 +54,9 @@ class Frame(NamedTuple):
 def frame_of(pool: Pool, now_ns: int) -> Frame:
     """Computes slack and aging threshold, and takes the users within the window in."""
     policy, backlog = pool.policy, pool.backlog
-    smallest, slack = 0, -1
+    smallest, user, slack = 0, "", -1
     if backlog.charged:
-        smallest = backlog.index[0][0]
+        smallest, _, user = backlog.index[0]
         slack = slack_for(policy, pool.recent_costs.largest)
         if not backlog.user_by_user:
             backlog.advance(smallest + slack)
@@ -62,7 +64,8 @@ def frame_of(pool: Pool, now_ns: int) -> Frame:
     sample = pool.sample
     if len(sample) >= policy.aging_min_sample:
         threshold = sample.quantile(policy.aging_quantile_bp)
-    return Frame(smallest, slack, now_ns - threshold if threshold >= 0 else -1, threshold)
+    aged_before = now_ns - threshold if threshold >= 0 else -1
+    return Frame(smallest, user, slack, aged_before, threshold)
 
 
 def select(pool: Pool, frame: Frame) -> Choice:
@@ -70,10 +73,10 @@ def select(pool: Pool, frame: Frame) -> Choice:
     backlog = pool.backlog
     if backlog.charged:
         if backlog.user_by_user:
-            flow = pool.flows[backlog.index[0][2]]
+            flow = pool.flows[frame.smallest_user]
             return _within(pool, flow, frame, Turn.SELECTED)
         if pool.passes >= pool.policy.max_passes:
-            flow = pool.flows[backlog.index[0][2]]
+            flow = pool.flows[frame.smallest_user]
             return _within(pool, flow, frame, Turn.MAX_PASSES)
     order = pool.policy.class_order
     if order is _FCFS:

@@ -15,7 +15,7 @@ from scheduler_service.core import flows as fl
 from scheduler_service.core import timers
 from scheduler_service.core.backlog import OUT
 from scheduler_service.core.decisions import RequestState
-from scheduler_service.core.policy import PoolPolicy, PoolMode
+from scheduler_service.core.policy import PoolMode, PoolPolicy
 from scheduler_service.core.state import Flow, Gone, Pool, Request, State, UserSettings, Worker
 
 VERSION = 1
@@ -187,19 +187,7 @@ def _restore_pool(state: State, image: PoolImage) -> None:
     pool.flows.update((flow.user_id, flow) for flow in image.flows)
     scalars = dict(zip(_SCALARS, image.scalars, strict=True))
     pool.virtual_time = scalars["virtual_time"]
-    for request in image.requests:
-        pool.requests[request.request_id] = request
-        request.user_id = pool.flows[request.user_id].user_id
-        if request.state is RequestState.WAITING:
-            fl.link(pool, pool.flows[request.user_id], request)
-        elif request.state is RequestState.REDELIVERY:
-            pool.redelivery.append((request.sequence, request.request_id))
-        else:
-            assert request.lease is not None
-            pool.leased[request.request_id] = request
-            state.leases[request.lease.lease_id] = (pool.name, request)
-        for lease_id in request.old_leases:
-            state.old_leases[lease_id] = (pool.name, request.request_id)
+    _restore_requests(state, pool, image.requests)
     for name, value in scalars.items():
         setattr(pool, name, bool(value) if isinstance(getattr(pool, name), bool) else value)
     pool.gone = {gone.request_id: gone for gone in image.gone}
@@ -212,3 +200,19 @@ def _restore_pool(state: State, image: PoolImage) -> None:
     pool.reserved_for = {request: worker for worker, request in image.reservations}
     for flow in list(pool.flows.values()):
         fl.rest(pool, flow)
+
+
+def _restore_requests(state: State, pool: Pool, requests: list[Request]) -> None:
+    for request in requests:
+        pool.requests[request.request_id] = request
+        request.user_id = pool.flows[request.user_id].user_id
+        if request.state is RequestState.WAITING:
+            fl.link(pool, pool.flows[request.user_id], request)
+        elif request.state is RequestState.REDELIVERY:
+            pool.redelivery.append((request.sequence, request.request_id))
+        else:
+            assert request.lease is not None
+            pool.leased[request.request_id] = request
+            state.leases[request.lease.lease_id] = (pool.name, request)
+        for lease_id in request.old_leases:
+            state.old_leases[lease_id] = (pool.name, request.request_id)

@@ -9,18 +9,21 @@ nothing to walk (the structs are not tracked; links are cleared when a request l
 """
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from scheduler_service.core.backlog import Backlog
 from scheduler_service.core.decisions import Offer, RequestState, Rule
-from scheduler_service.core.held import HeldIndex
 from scheduler_service.core.policy import (
     RECENT_DISPATCHES,
     PoolPolicy,
     PredictedClass,
 )
 from scheduler_service.core.windows import ReferenceSample, SlidingMax
+
+if TYPE_CHECKING:
+    from scheduler_service.core.held import HeldIndex
 
 
 class Lease(msgspec.Struct, gc=False):

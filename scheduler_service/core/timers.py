@@ -19,6 +19,8 @@ PAUSE = 3
 WORKER = 4
 WAKE = 5
 
+_TIDY_ABOVE = 1024
+
 
 def arm_wait(state: State, pool: Pool, request: Request) -> None:
     """Sets the timer for the end of a request's wait."""
@@ -74,7 +76,7 @@ def next_due(state: State) -> int | None:
 
 def _arm(state: State, timer: tuple[int, int, int, str, str]) -> None:
     heappush(state.timers, timer)
-    if state.dead_timers > 1024 and state.dead_timers * 2 > len(state.timers):
+    if state.dead_timers > _TIDY_ABOVE and state.dead_timers * 2 > len(state.timers):
         state.timers = [timer for timer in state.timers if _is_live(state, timer)]
         heapify(state.timers)
         state.dead_timers = 0
@@ -96,12 +98,7 @@ def rearm_all(state: State) -> None:
     state.timers, state.dead_timers = [], 0
     for pool in state.pools.values():
         for request in pool.requests.values():
-            if request.lease is not None:
-                arm_lease(state, pool, request)
-            elif request.retry_ns:
-                arm_wake(state, request.retry_ns)
-            elif request.expire_ns and request.first_dispatch_ns == 0:
-                arm_wait(state, pool, request)
+            _arm_request(state, pool, request)
         if pool.paused:
             arm_pause(state, pool.name, "", pool.pause_until_ns)
         for user_id, settings in pool.settings.items():
@@ -109,3 +106,12 @@ def rearm_all(state: State) -> None:
                 arm_pause(state, pool.name, user_id, settings.pause_until_ns)
     for worker in state.workers:
         arm_worker(state, worker)
+
+
+def _arm_request(state: State, pool: Pool, request: Request) -> None:
+    if request.lease is not None:
+        arm_lease(state, pool, request)
+    elif request.retry_ns:
+        arm_wake(state, request.retry_ns)
+    elif request.expire_ns and request.first_dispatch_ns == 0:
+        arm_wait(state, pool, request)

@@ -73,9 +73,9 @@ class ReferenceSample:
         if isinstance(ordered, list):
             arrived = self._arrived
             arrived.append(wait_ns)
-            insort(ordered, wait_ns)
             if len(arrived) > self._window:
                 del ordered[bisect_left(ordered, arrived.popleft())]
+            insort(ordered, wait_ns)
         else:
             ordered.add(wait_ns)
 
