@@ -204,8 +204,8 @@ class AdminServiceServicer:
         """Deletes the settings of a user without work, and what leads from its
         pseudonym back to it.
 
-        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `USER_UNKNOWN`) and
-        `FAILED_PRECONDITION` (`USER_BUSY`).
+        Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and `FAILED_PRECONDITION`
+        (`USER_HAS_WORK`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -265,8 +265,8 @@ class AdminServiceServicer:
         """Puts a dead-lettered request back as a redelivery with fresh attempts,
         uncharged.
 
-        Fails with `NOT_FOUND` (`REQUEST_UNKNOWN`) and `FAILED_PRECONDITION`
-        (`NOT_DEAD_LETTERED`).
+        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`) and
+        `RESOURCE_EXHAUSTED` (`USERS_FULL`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -275,8 +275,7 @@ class AdminServiceServicer:
     def DiscardDeadLetter(self, request, context):
         """Drops a dead-lettered request for good.
 
-        Fails with `NOT_FOUND` (`REQUEST_UNKNOWN`) and `FAILED_PRECONDITION`
-        (`NOT_DEAD_LETTERED`).
+        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -74,8 +74,8 @@ class AdminServiceStub:
     """Deletes the settings of a user without work, and what leads from its
     pseudonym back to it.
 
-    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `USER_UNKNOWN`) and
-    `FAILED_PRECONDITION` (`USER_BUSY`).
+    Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and `FAILED_PRECONDITION`
+    (`USER_HAS_WORK`).
     """
     Pause: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.PauseRequest, _admin_service_pb2.PauseResponse]
     """Stops dispatching from a pool or from one user of it. Leases go on.
@@ -105,14 +105,13 @@ class AdminServiceStub:
     """Puts a dead-lettered request back as a redelivery with fresh attempts,
     uncharged.
 
-    Fails with `NOT_FOUND` (`REQUEST_UNKNOWN`) and `FAILED_PRECONDITION`
-    (`NOT_DEAD_LETTERED`).
+    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`) and
+    `RESOURCE_EXHAUSTED` (`USERS_FULL`).
     """
     DiscardDeadLetter: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.DiscardDeadLetterRequest, _admin_service_pb2.DiscardDeadLetterResponse]
     """Drops a dead-lettered request for good.
 
-    Fails with `NOT_FOUND` (`REQUEST_UNKNOWN`) and `FAILED_PRECONDITION`
-    (`NOT_DEAD_LETTERED`).
+    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`).
     """
 
 @_typing.type_check_only
@@ -161,8 +160,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Deletes the settings of a user without work, and what leads from its
     pseudonym back to it.
 
-    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `USER_UNKNOWN`) and
-    `FAILED_PRECONDITION` (`USER_BUSY`).
+    Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and `FAILED_PRECONDITION`
+    (`USER_HAS_WORK`).
     """
     Pause: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.PauseRequest, _admin_service_pb2.PauseResponse]  # type: ignore[assignment]
     """Stops dispatching from a pool or from one user of it. Leases go on.
@@ -192,14 +191,13 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Puts a dead-lettered request back as a redelivery with fresh attempts,
     uncharged.
 
-    Fails with `NOT_FOUND` (`REQUEST_UNKNOWN`) and `FAILED_PRECONDITION`
-    (`NOT_DEAD_LETTERED`).
+    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`) and
+    `RESOURCE_EXHAUSTED` (`USERS_FULL`).
     """
     DiscardDeadLetter: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.DiscardDeadLetterRequest, _admin_service_pb2.DiscardDeadLetterResponse]  # type: ignore[assignment]
     """Drops a dead-lettered request for good.
 
-    Fails with `NOT_FOUND` (`REQUEST_UNKNOWN`) and `FAILED_PRECONDITION`
-    (`NOT_DEAD_LETTERED`).
+    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`).
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -299,8 +297,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Deletes the settings of a user without work, and what leads from its
         pseudonym back to it.
 
-        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `USER_UNKNOWN`) and
-        `FAILED_PRECONDITION` (`USER_BUSY`).
+        Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and `FAILED_PRECONDITION`
+        (`USER_HAS_WORK`).
         """
 
     @_abc_1.abstractmethod
@@ -372,8 +370,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Puts a dead-lettered request back as a redelivery with fresh attempts,
         uncharged.
 
-        Fails with `NOT_FOUND` (`REQUEST_UNKNOWN`) and `FAILED_PRECONDITION`
-        (`NOT_DEAD_LETTERED`).
+        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`) and
+        `RESOURCE_EXHAUSTED` (`USERS_FULL`).
         """
 
     @_abc_1.abstractmethod
@@ -384,8 +382,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_service_pb2.DiscardDeadLetterResponse, _abc.Awaitable[_admin_service_pb2.DiscardDeadLetterResponse]]:
         """Drops a dead-lettered request for good.
 
-        Fails with `NOT_FOUND` (`REQUEST_UNKNOWN`) and `FAILED_PRECONDITION`
-        (`NOT_DEAD_LETTERED`).
+        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`).
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

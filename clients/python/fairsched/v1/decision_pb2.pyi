@@ -1273,6 +1273,7 @@ class Completed(_message.Message):
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    REQUEST_SEQUENCE_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     """The lease it was finished under."""
     state: Global___RequestState.ValueType
@@ -1283,6 +1284,8 @@ class Completed(_message.Message):
     """Real output length; absent if not reported. Changes no meter."""
     error: _builtins.str
     """Text kept with a failure."""
+    request_sequence: _builtins.int
+    """Accept sequence of the request."""
     def __init__(
         self,
         *,
@@ -1291,10 +1294,11 @@ class Completed(_message.Message):
         prompt_tokens: _builtins.int | None = ...,
         output_tokens: _builtins.int | None = ...,
         error: _builtins.str = ...,
+        request_sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_output_tokens", b"_output_tokens", "_prompt_tokens", b"_prompt_tokens", "output_tokens", b"output_tokens", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_tokens", b"_output_tokens", "_prompt_tokens", b"_prompt_tokens", "error", b"error", "lease_id", b"lease_id", "output_tokens", b"output_tokens", "prompt_tokens", b"prompt_tokens", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_tokens", b"_output_tokens", "_prompt_tokens", b"_prompt_tokens", "error", b"error", "lease_id", b"lease_id", "output_tokens", b"output_tokens", "prompt_tokens", b"prompt_tokens", "request_sequence", b"request_sequence", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__output_tokens: _TypeAlias = _typing.Literal["output_tokens"]  # noqa: Y015
     _WhichOneofArgType__output_tokens: _TypeAlias = _typing.Literal["_output_tokens", b"_output_tokens"]  # noqa: Y015
@@ -1337,19 +1341,23 @@ class Ended(_message.Message):
 
     STATE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    REQUEST_SEQUENCE_FIELD_NUMBER: _builtins.int
     state: Global___RequestState.ValueType
     """How it ended."""
     reason: _builtins.str
     """Why, in UPPER_SNAKE_CASE."""
+    request_sequence: _builtins.int
+    """Accept sequence of the request."""
     def __init__(
         self,
         *,
         state: Global___RequestState.ValueType = ...,
         reason: _builtins.str = ...,
+        request_sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "request_sequence", b"request_sequence", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1602,12 +1610,17 @@ class DeadLetterDropped(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    REQUEST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    request_sequence: _builtins.int
+    """Accept sequence of the request."""
     def __init__(
         self,
+        *,
+        request_sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_sequence", b"request_sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

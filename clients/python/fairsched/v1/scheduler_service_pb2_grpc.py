@@ -152,8 +152,8 @@ class SchedulerServiceServicer:
         Waits up to `wait_duration` for the first one. Idempotent by
         `idempotency_key`: a repeat gets the same leases and charges nothing more;
         without a key a repeat is a new call, and leases that reached nobody come
-        back through hand-over. Fails with `RESOURCE_EXHAUSTED` (`WAITERS_FULL`),
-        `NOT_FOUND` (`POOL_UNKNOWN`, `SESSION_UNKNOWN`) and `FAILED_PRECONDITION`
+        back through hand-over. Fails with `RESOURCE_EXHAUSTED` (`CALLS_PARKED_FULL`),
+        `NOT_FOUND` (`POOL_UNKNOWN`, `WORKER_UNKNOWN`) and `FAILED_PRECONDITION`
         (`POOL_MODE`) for a pool that is a gate. Carried completions are applied
         whatever becomes of the rest.
         """

@@ -61,8 +61,8 @@ class SchedulerServiceStub:
     Waits up to `wait_duration` for the first one. Idempotent by
     `idempotency_key`: a repeat gets the same leases and charges nothing more;
     without a key a repeat is a new call, and leases that reached nobody come
-    back through hand-over. Fails with `RESOURCE_EXHAUSTED` (`WAITERS_FULL`),
-    `NOT_FOUND` (`POOL_UNKNOWN`, `SESSION_UNKNOWN`) and `FAILED_PRECONDITION`
+    back through hand-over. Fails with `RESOURCE_EXHAUSTED` (`CALLS_PARKED_FULL`),
+    `NOT_FOUND` (`POOL_UNKNOWN`, `WORKER_UNKNOWN`) and `FAILED_PRECONDITION`
     (`POOL_MODE`) for a pool that is a gate. Carried completions are applied
     whatever becomes of the rest.
     """
@@ -173,8 +173,8 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     Waits up to `wait_duration` for the first one. Idempotent by
     `idempotency_key`: a repeat gets the same leases and charges nothing more;
     without a key a repeat is a new call, and leases that reached nobody come
-    back through hand-over. Fails with `RESOURCE_EXHAUSTED` (`WAITERS_FULL`),
-    `NOT_FOUND` (`POOL_UNKNOWN`, `SESSION_UNKNOWN`) and `FAILED_PRECONDITION`
+    back through hand-over. Fails with `RESOURCE_EXHAUSTED` (`CALLS_PARKED_FULL`),
+    `NOT_FOUND` (`POOL_UNKNOWN`, `WORKER_UNKNOWN`) and `FAILED_PRECONDITION`
     (`POOL_MODE`) for a pool that is a gate. Carried completions are applied
     whatever becomes of the rest.
     """
@@ -300,8 +300,8 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         Waits up to `wait_duration` for the first one. Idempotent by
         `idempotency_key`: a repeat gets the same leases and charges nothing more;
         without a key a repeat is a new call, and leases that reached nobody come
-        back through hand-over. Fails with `RESOURCE_EXHAUSTED` (`WAITERS_FULL`),
-        `NOT_FOUND` (`POOL_UNKNOWN`, `SESSION_UNKNOWN`) and `FAILED_PRECONDITION`
+        back through hand-over. Fails with `RESOURCE_EXHAUSTED` (`CALLS_PARKED_FULL`),
+        `NOT_FOUND` (`POOL_UNKNOWN`, `WORKER_UNKNOWN`) and `FAILED_PRECONDITION`
         (`POOL_MODE`) for a pool that is a gate. Carried completions are applied
         whatever becomes of the rest.
         """
