@@ -141,5 +141,7 @@ def _shed_for(state: State, pool: Pool, x: c.Enqueue, held: int, log: list[d.Dec
     newest = pool.flows[victim].newest()
     assert newest is not None
     how = d.RequestState.SHED
-    ended = d.Ended(x.now_ns, x.pool, newest.request_id, how, "POOL_FULL", x.peer, newest.sequence)
+    ended = d.Ended(
+        x.now_ns, x.pool, newest.request_id, how, "POOL_FULL", x.peer, newest.sequence, victim
+    )
     record(state, log, ended)

@@ -7,6 +7,9 @@ input of its decision, so that it can be explained and decided again with nothin
 Records are encoded as msgpack arrays whose first item is the tag below.  Tags and the order of
 fields are the on-disk format: fields are only added at the end, with a default; tags are never
 reused.  All meters, charges and virtual times are micro cost units, all times nanoseconds.
+
+Every record about a request names its user, so that a reader who is interested in one user needs
+no other record to find it.
 """
 
 import enum
@@ -297,6 +300,7 @@ class LeaseRenewed(_Record, frozen=True, array_like=True, gc=False, tag=12):
     request_id: str
     lease_id: str
     expire_ns: int
+    user_id: str = ""
 
 
 class PrefillCompleted(_Record, frozen=True, array_like=True, gc=False, tag=13):
@@ -307,6 +311,7 @@ class PrefillCompleted(_Record, frozen=True, array_like=True, gc=False, tag=13):
     lease_id: str
     short_admission_count_after: int
     promotion_debt_after: bool
+    user_id: str = ""
 
 
 class LeaseEnded(_Record, frozen=True, array_like=True, gc=False, tag=14):
@@ -324,6 +329,7 @@ class LeaseEnded(_Record, frozen=True, array_like=True, gc=False, tag=14):
     failures_after: int
     retry_ns: int
     error: str = ""
+    user_id: str = ""
 
 
 class Completed(_Record, frozen=True, array_like=True, gc=False, tag=15):
@@ -338,6 +344,7 @@ class Completed(_Record, frozen=True, array_like=True, gc=False, tag=15):
     error: str
     peer: str = ""
     request_sequence: int = 0
+    user_id: str = ""
 
 
 class CancelRequested(_Record, frozen=True, array_like=True, gc=False, tag=16):
@@ -347,6 +354,7 @@ class CancelRequested(_Record, frozen=True, array_like=True, gc=False, tag=16):
     request_id: str
     reason: str
     peer: str = ""
+    user_id: str = ""
 
 
 class Ended(_Record, frozen=True, array_like=True, gc=False, tag=17):
@@ -362,6 +370,7 @@ class Ended(_Record, frozen=True, array_like=True, gc=False, tag=17):
     reason: str
     peer: str = ""
     request_sequence: int = 0
+    user_id: str = ""
 
 
 class Requeued(_Record, frozen=True, array_like=True, gc=False, tag=18):
@@ -370,6 +379,7 @@ class Requeued(_Record, frozen=True, array_like=True, gc=False, tag=18):
     pool: str
     request_id: str
     peer: str = ""
+    user_id: str = ""
 
 
 class BusyPeriodClosed(_Record, frozen=True, array_like=True, gc=False, tag=19):
@@ -393,6 +403,7 @@ class Reserved(_Record, frozen=True, array_like=True, gc=False, tag=21):
     pool: str
     request_id: str
     worker: str
+    user_id: str = ""
 
 
 class WorkerSeen(_Record, frozen=True, array_like=True, gc=False, tag=22):
@@ -434,6 +445,7 @@ class DeadLetterDropped(_Record, frozen=True, array_like=True, gc=False, tag=26)
     request_id: str
     peer: str = ""
     request_sequence: int = 0
+    user_id: str = ""
 
 
 class UserForgotten(_Record, frozen=True, array_like=True, gc=False, tag=27):

@@ -159,7 +159,10 @@ def _grant_past_misfits(
             and request.request_id not in pool.reserved_for
             and could_hold(request, ask.offer)
         ):
-            record(state, log, Reserved(ask.now_ns, pool.name, request.request_id, ask.worker))
+            reserved = Reserved(
+                ask.now_ns, pool.name, request.request_id, ask.worker, request.user_id
+            )
+            record(state, log, reserved)
             return EmptyReason.RESERVED
         overtook.append(request.request_id)
     if unplaceable:

@@ -10,6 +10,7 @@ The tree, with the gRPC code that `scheduler_service.rpc.status` alone maps it t
     ├── WrongState       FAILED_PRECONDITION  the thing exists but is past that
     ├── Superseded       ABORTED              another lease has taken over
     ├── Trimmed          OUT_OF_RANGE         the log no longer goes back that far
+    ├── Unauthenticated  UNAUTHENTICATED      nobody knows who is calling
     ├── Denied           PERMISSION_DENIED    the caller's token does not allow it
     └── NotReady         UNAVAILABLE          replaying, draining or stalled
 
@@ -67,6 +68,10 @@ class Superseded(SchedulerError):
 
 class Trimmed(SchedulerError):
     """SEQUENCE_TRIMMED: the log was pruned past that sequence."""
+
+
+class Unauthenticated(SchedulerError):
+    """TOKEN_MISSING, TOKEN_UNKNOWN."""
 
 
 class Denied(SchedulerError):

@@ -82,6 +82,7 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
             x.error,
             x.peer,
             request.sequence,
+            request.user_id,
         ),
     )
     rejoin_freed(state, pool, request.user_id, d.RejoinCause.CAP, x.now_ns, log)
@@ -155,6 +156,7 @@ def end_lease(
             failures,
             retry_ns,
             error,
+            request.user_id,
         ),
     )
     if request.cancel_reason:
@@ -181,7 +183,16 @@ def end(
 ) -> None:
     """Ends a request that waits or is due for redelivery."""
     waited = request.state is d.RequestState.WAITING
-    ended = d.Ended(now_ns, pool.name, request.request_id, how, reason, peer, request.sequence)
+    ended = d.Ended(
+        now_ns,
+        pool.name,
+        request.request_id,
+        how,
+        reason,
+        peer,
+        request.sequence,
+        request.user_id,
+    )
     record(state, log, ended)
     if waited:
         after_leaving(state, pool, now_ns, log)
@@ -212,7 +223,15 @@ def _count_prefill(
     record(
         state,
         log,
-        d.PrefillCompleted(now_ns, pool.name, request.request_id, lease.lease_id, count, debt),
+        d.PrefillCompleted(
+            now_ns,
+            pool.name,
+            request.request_id,
+            lease.lease_id,
+            count,
+            debt,
+            request.user_id,
+        ),
     )
 
 
@@ -237,7 +256,9 @@ def renew(state: State, x: c.RenewLease, log: list[d.Decision]) -> tuple[c.Renew
         duration = x.lease_duration_ns or pool.policy.lease_duration_ns
         expire_ns = max(lease.expire_ns, x.now_ns + duration)
         if expire_ns > lease.expire_ns or lease.hand_over_ns:
-            renewed = d.LeaseRenewed(x.now_ns, name, request.request_id, lease_id, expire_ns)
+            renewed = d.LeaseRenewed(
+                x.now_ns, name, request.request_id, lease_id, expire_ns, request.user_id
+            )
             record(state, log, renewed)
         answers.append(c.Renewed(lease_id, "", expire_ns, bool(request.cancel_reason)))
     return tuple(answers)
@@ -272,7 +293,9 @@ def cancel(state: State, x: c.Cancel, log: list[d.Decision]) -> c.Finished:
     if request.state is d.RequestState.LEASED:
         existing = c.Existing.REPEATED if request.cancel_reason else c.Existing.NEW
         if not request.cancel_reason:
-            wanted = d.CancelRequested(x.now_ns, x.pool, x.request_id, x.reason, x.peer)
+            wanted = d.CancelRequested(
+                x.now_ns, x.pool, x.request_id, x.reason, x.peer, request.user_id
+            )
             record(state, log, wanted)
         return c.Finished(x.pool, x.request_id, d.RequestState.LEASED, existing)
     end(state, pool, request, d.RequestState.CANCELLED, x.reason, x.now_ns, log, x.peer)
@@ -290,7 +313,7 @@ def requeue(state: State, x: c.Requeue, log: list[d.Decision]) -> c.Finished:
     request = _dead_letter(pool, x.request_id)
     if request.user_id not in pool.flows and len(pool.flows) >= pool.policy.max_users:
         raise LimitReached("USERS_FULL", f"Pool {x.pool!r} is full of users.", pool=x.pool)
-    record(state, log, d.Requeued(x.now_ns, x.pool, x.request_id, x.peer))
+    record(state, log, d.Requeued(x.now_ns, x.pool, x.request_id, x.peer, request.user_id))
     return c.Finished(x.pool, x.request_id, d.RequestState.REDELIVERY, c.Existing.NEW)
 
 
@@ -315,8 +338,9 @@ def drop_dead_letter(
     peer: str = "",
 ) -> None:
     """Drops one dead-lettered request."""
-    sequence = pool.dead[request_id].sequence
-    record(state, log, d.DeadLetterDropped(now_ns, pool.name, request_id, peer, sequence))
+    dead = pool.dead[request_id]
+    dropped = d.DeadLetterDropped(now_ns, pool.name, request_id, peer, dead.sequence, dead.user_id)
+    record(state, log, dropped)
 
 
 def _dead_letter(pool: Pool, request_id: str) -> Request:
