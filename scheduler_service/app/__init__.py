@@ -1,0 +1,1 @@
+"""Use cases: what happens between a call and its answer.  Knows neither gRPC nor files."""

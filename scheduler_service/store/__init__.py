@@ -1,0 +1,1 @@
+"""Adapter that keeps the decision log, payloads and snapshots in one data directory."""

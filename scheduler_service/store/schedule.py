@@ -1,0 +1,128 @@
+"""When a snapshot is due, and the process that makes it."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from dataclasses import dataclass
+
+import msgspec
+
+from scheduler_service.app import clock
+from scheduler_service.app.ports import GENESIS, Position, Reporter
+from scheduler_service.store.directory import DataDirectory
+from scheduler_service.store.snapshots import SnapshotFiles
+from scheduler_service.store.snapshotter import EXIT_LOCKED, Made
+
+RETRY_NS = 60_000_000_000
+"""After a failure the next attempt waits this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTriggers:
+    """A snapshot is due when either is reached since the last one.
+
+    They bound start-up: this much of the log has to be folded in at most, give or take what is
+    recorded while a snapshot is being made.
+
+    Attributes:
+        records: Decisions; at least 1.
+        log_bytes: Bytes of records; at least 1.
+    """
+
+    records: int = 200_000
+    log_bytes: int = 128 << 20
+
+
+class SnapshotSchedule:
+    """Starts the snapshot process when one is due; one at a time.
+
+    Attributes:
+        newest: Position of the newest snapshot known.
+        last: What the last successful process did, if one has.
+        failure_count: Processes that failed.
+    """
+
+    def __init__(
+        self, directory: DataDirectory, triggers: SnapshotTriggers, *, report: Reporter
+    ) -> None:
+        self.newest = SnapshotFiles(directory.path).newest_position() or GENESIS
+        self.last: Made | None = None
+        self.failure_count = 0
+        self._directory = directory
+        self._triggers = triggers
+        self._report = report
+        self._task: asyncio.Task[None] | None = None
+        self._retry_ns = 0
+
+    def consider(self, head: Position) -> bool:
+        """Starts a process if one is due and none is running; cheap enough for every commit."""
+        if self._task is not None:
+            return False
+        records = head.sequence - self.newest.sequence
+        log_bytes = head.log_bytes - self.newest.log_bytes
+        if records < self._triggers.records and log_bytes < self._triggers.log_bytes:
+            return False
+        if clock.monotonic_ns() < self._retry_ns:
+            return False
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        return True
+
+    @property
+    def running(self) -> bool:
+        """Whether a process is at work."""
+        return self._task is not None
+
+    async def finish(self) -> None:
+        """Waits for the process at work, if there is one."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def close(self) -> None:
+        """Stops the process at work; what it has not finished leaves nothing behind."""
+        if self._task is not None:
+            task = self._task
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _run(self) -> None:
+        try:
+            await self._make()
+        except OSError as error:
+            self._failed(str(error))
+        finally:
+            self._task = None
+
+    async def _make(self) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "scheduler_service.store.snapshotter",
+            str(self._directory.path),
+            "--parent",
+            str(os.getpid()),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            output, errors = await process.communicate()
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            raise
+        if process.returncode == 0 and output:
+            self.last = msgspec.json.decode(output, type=Made)
+            self.newest = SnapshotFiles(self._directory.path).newest_position() or self.newest
+            self._report("snapshot.made", **msgspec.to_builtins(self.last))
+        elif process.returncode == EXIT_LOCKED:
+            self._retry_ns = clock.monotonic_ns() + RETRY_NS
+        else:
+            self._failed(errors.decode("utf-8", "replace").strip(), process.returncode)
+
+    def _failed(self, detail: str, exit_code: int | None = None) -> None:
+        self.failure_count += 1
+        self._retry_ns = clock.monotonic_ns() + RETRY_NS
+        self._report("snapshot.failed", detail=detail[-2000:], exit_code=exit_code)
