@@ -19,7 +19,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MODULE_LINES_MAX = 350
 FUNCTION_LINES_MAX = 70
-LONG_MODULES = {"scheduler_service/core/scheduler.py"}
+LONG_MODULES = {"scheduler_service/core/decisions.py"}  # one list of records, no logic
 """The state machine itself may be long; nothing else may."""
 
 TOP_LEVEL = {

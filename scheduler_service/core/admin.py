@@ -5,8 +5,9 @@ from scheduler_service.core import decisions as d
 from scheduler_service.core import flows as fl
 from scheduler_service.core.admission import pool_named
 from scheduler_service.core.charge import rescaled_residual, slack_for
-from scheduler_service.core.errors import Conflict, Unknown, WrongState
+from scheduler_service.core.errors import Conflict, LimitReached, Unknown, WrongState
 from scheduler_service.core.lifecycle import drop_dead_letter, rejoin_freed
+from scheduler_service.core.policy import POOLS_MAX, WORKERS_MAX
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import Flow, Pool, State, UserSettings
 
@@ -22,6 +23,10 @@ def configure_pool(state: State, x: c.ConfigurePool, log: list[d.Decision]) -> N
     known = state.pools.get(x.pool)
     if x.create and known is not None:
         raise Conflict("POOL_EXISTS", f"There is a pool {x.pool!r} already.", pool=x.pool)
+    if x.create and len(state.pools) >= POOLS_MAX:
+        raise LimitReached(
+            "POOLS_FULL", f"There are {POOLS_MAX} pools already.", limitPools=POOLS_MAX
+        )
     if not x.create:
         pool = pool_named(state, x.pool)
         if pool.policy.mode is not x.policy.mode and pool.requests:
@@ -158,6 +163,7 @@ def register_worker(state: State, x: c.RegisterWorker, log: list[d.Decision]) ->
     """
     for name in x.pools:
         pool_named(state, name)
+    make_room_for_worker(state, x.worker)
     record(
         state,
         log,
@@ -171,6 +177,18 @@ def register_worker(state: State, x: c.RegisterWorker, log: list[d.Decision]) ->
             registered=True,
         ),
     )
+
+
+def make_room_for_worker(state: State, worker: str) -> None:
+    """Checks that one more worker can be kept in mind.
+
+    Raises:
+        LimitReached: WORKERS_FULL.
+    """
+    if worker not in state.workers and len(state.workers) >= WORKERS_MAX:
+        raise LimitReached(
+            "WORKERS_FULL", f"There are {WORKERS_MAX} workers already.", limitWorkers=WORKERS_MAX
+        )
 
 
 def drain_worker(state: State, x: c.DrainWorker, log: list[d.Decision]) -> None:

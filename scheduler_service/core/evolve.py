@@ -11,18 +11,15 @@ from typing import Any
 
 from scheduler_service.core import decisions as d
 from scheduler_service.core import flows as fl
+from scheduler_service.core import fold_config as fc
 from scheduler_service.core import timers
-from scheduler_service.core.backlog import OUT, Backlog
-from scheduler_service.core.charge import slack_for
-from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PoolMode, PredictedClass
+from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PredictedClass
 from scheduler_service.core.state import (
     Flow,
     Lease,
     Pool,
     Request,
     State,
-    UserSettings,
-    Worker,
 )
 
 _SHORT = PredictedClass.SHORT
@@ -36,11 +33,6 @@ def evolve(state: State, decision: d.Decision) -> None:
     _FOLD[type(decision)](state, decision)
 
 
-def _log_opened(state: State, x: d.LogOpened) -> None:
-    state.algorithm_version = x.algorithm_version
-    state.durability = x.durability
-
-
 def _recovered(state: State, x: d.Recovered) -> None:
     for _, request in state.leases.values():
         lease = request.lease
@@ -50,133 +42,6 @@ def _recovered(state: State, x: d.Recovered) -> None:
             lease.hand_over_ns += x.downtime_ns
     for worker in state.workers.values():
         worker.last_seen_ns += x.downtime_ns
-
-
-def _pool_configured(state: State, x: d.PoolConfigured) -> None:
-    if x.policy.mode is PoolMode.GATE:
-        state.gates[x.pool] = None
-    else:
-        state.gates.pop(x.pool, None)
-    if x.created:
-        state.pools[x.pool] = Pool(x.pool, x.policy, x.policy_digest)
-        return
-    pool = state.pools[x.pool]
-    before, pool.policy, pool.policy_digest = pool.policy, x.policy, x.policy_digest
-    if before.aging_sample_window != x.policy.aging_sample_window:
-        pool.sample = pool.sample.resized(x.policy.aging_sample_window)
-    if before.short_cutoff != x.policy.short_cutoff:
-        pool.short_cutoff = x.policy.short_cutoff
-    if before.unbounded and not x.policy.unbounded:
-        for flow in pool.flows.values():
-            flow.meter = pool.virtual_time
-        pool.largest_meter = pool.virtual_time
-    holders: list[Pool | Flow] = [pool, *pool.flows.values()]
-    for holder in holders:
-        holder.short_admission_count = (
-            x.policy.quota_k
-            if holder.promotion_debt
-            else min(holder.short_admission_count, x.policy.quota_k)
-        )
-        holder.promotion_debt = holder.short_admission_count >= x.policy.quota_k
-    pool.waiting_weight_milli = 0
-    pool.held_index = None
-    _reset_settings(pool)
-    rebuild(pool)
-
-
-def _reset_settings(pool: Pool) -> None:
-    """Puts weights and caps in force that follow from the policy and the users' settings."""
-    for flow in pool.flows.values():
-        flow.weight_milli = fl.weight_of(pool, flow.user_id)
-        flow.max_in_flight = fl.cap_of(pool, flow.user_id)
-        if flow.waiting:
-            pool.waiting_weight_milli += flow.weight_milli
-
-
-def rebuild(pool: Pool) -> None:
-    """Derives the backlog and the idle heaps of a pool anew from its flows."""
-    were_out = {user_id for user_id, flow in pool.flows.items() if flow.place == OUT}
-    pool.backlog = Backlog(pool.policy, pool.flows)
-    pool.idle, pool.idle_in_quota = [], []
-    for flow in list(pool.flows.values()):
-        flow.place, flow.key = OUT, None
-        if not fl.may_be_selected(flow):
-            fl.rest(pool, flow)
-        elif flow.user_id not in were_out:
-            pool.backlog.join(flow)
-
-
-def _pool_deleted(state: State, x: d.PoolDeleted) -> None:
-    pool = state.pools.pop(x.pool)
-    state.gates.pop(x.pool, None)
-    for _, _, leases in pool.forget_queue:
-        for lease_id in leases:
-            state.old_leases.pop(lease_id, None)
-
-
-def _user_configured(state: State, x: d.UserConfigured) -> None:
-    pool = state.pools[x.pool]
-    settings = pool.settings.setdefault(x.user_id, UserSettings())
-    settings.weight_milli, settings.max_in_flight = x.weight_milli, x.max_in_flight
-    if settings == UserSettings():
-        del pool.settings[x.user_id]
-    flow = pool.flows.get(x.user_id)
-    if flow is None:
-        return
-    assert flow.meter == x.meter_before
-    weight = fl.weight_of(pool, x.user_id)
-    if flow.waiting:
-        pool.waiting_weight_milli += weight - flow.weight_milli
-    flow.weight_milli = weight
-    flow.max_in_flight = fl.cap_of(pool, x.user_id)
-    flow.meter = x.meter_after
-    pool.largest_meter = max(pool.largest_meter, x.meter_after)
-    if x.meter_after > x.meter_before:
-        # The clamp let the meter rise as far as the D + L of now: the band is that wide from here.
-        pool.charge_max = max(pool.charge_max, pool.recent_charges.largest)
-        pool.slack_max = max(pool.slack_max, slack_for(pool.policy, pool.recent_costs.largest))
-    if pool.held_index is not None:
-        pool.held_index.update(flow)
-    fl.settle(pool, flow, _SHORT)
-    if flow.place != OUT:
-        pool.backlog.update(flow, PredictedClass.LONG)
-    fl.rest(pool, flow)
-
-
-def _paused(state: State, x: d.Paused) -> None:
-    pool = state.pools[x.pool]
-    if not x.user_id:
-        pool.paused, pool.pause_until_ns = True, x.until_ns
-    else:
-        settings = pool.settings.setdefault(x.user_id, UserSettings())
-        settings.paused, settings.pause_until_ns = True, x.until_ns
-        flow = pool.flows.get(x.user_id)
-        if flow is not None:
-            flow.paused = True
-            fl.settle(pool, flow, _SHORT)
-    timers.arm_pause(state, x.pool, x.user_id, x.until_ns)
-
-
-def _resumed(state: State, x: d.Resumed) -> None:
-    pool = state.pools[x.pool]
-    if not x.user_id:
-        pool.paused, pool.pause_until_ns = False, 0
-        return
-    settings = pool.settings[x.user_id]
-    settings.paused, settings.pause_until_ns = False, 0
-    if settings == UserSettings():
-        del pool.settings[x.user_id]
-    flow = pool.flows.get(x.user_id)
-    if flow is not None:
-        flow.paused = False
-
-
-def _rejoined(state: State, x: d.Rejoined) -> None:
-    pool = state.pools[x.pool]
-    flow = pool.flows[x.user_id]
-    assert flow.meter == x.meter_before
-    flow.meter = x.meter_after
-    pool.backlog.join(flow)
 
 
 def _accepted(state: State, x: d.Accepted) -> None:
@@ -422,93 +287,25 @@ def _requeued(state: State, x: d.Requeued) -> None:
     insort(pool.redelivery, (request.sequence, x.request_id))
 
 
-def _busy_period_closed(state: State, x: d.BusyPeriodClosed) -> None:
-    pool = state.pools[x.pool]
-    assert pool.virtual_time == x.virtual_time_before
-    pool.virtual_time = x.virtual_time_after
-    pool.busy = False
-    pool.slack_max = pool.charge_max = 0
-    fl.forget_idle(pool)
-
-
-def _rebased(state: State, x: d.Rebased) -> None:
-    pool = state.pools[x.pool]
-    offset = x.offset_micros
-    pool.virtual_time -= offset
-    pool.largest_meter = max(pool.largest_meter - offset, 0)
-    for flow in pool.flows.values():
-        flow.meter = max(flow.meter - offset, 0)
-    rebuild(pool)
-
-
 def _reserved(state: State, x: d.Reserved) -> None:
     pool = state.pools[x.pool]
     pool.reservations[x.worker] = x.request_id
     pool.reserved_for[x.request_id] = x.worker
 
 
-def _worker_seen(state: State, x: d.WorkerSeen) -> None:
-    worker = state.workers.get(x.worker)
-    if worker is None:
-        state.workers[x.worker] = Worker(
-            x.worker, x.worker_name, x.pools, x.offer, x.endpoint, x.registered, x.now_ns
-        )
-        timers.arm_worker(state, x.worker)
-        return
-    worker.pools, worker.offer = x.pools, x.offer
-    worker.last_seen_ns = x.now_ns
-    if x.registered:
-        worker.name, worker.endpoint = x.worker_name, x.endpoint
-        worker.registered, worker.draining = True, False
-
-
-def _worker_drained(state: State, x: d.WorkerDrained) -> None:
-    state.workers[x.worker].draining = True
-    _release_reservations(state, x.worker)
-
-
-def _worker_gone(state: State, x: d.WorkerGone) -> None:
-    del state.workers[x.worker]
-    _release_reservations(state, x.worker)
-
-
-def _release_reservations(state: State, worker: str) -> None:
-    for pool in state.pools.values():
-        request_id = pool.reservations.pop(worker, None)
-        if request_id is not None:
-            del pool.reserved_for[request_id]
-
-
-def _estimator_updated(state: State, x: d.EstimatorUpdated) -> None:
-    pool = state.pools[x.pool]
-    for user_id, ratio_milli, cap_tokens in x.ratios:
-        pool.ratios[user_id] = (ratio_milli, cap_tokens)
-    pool.short_cutoff = x.short_cutoff
-
-
 def _dead_letter_dropped(state: State, x: d.DeadLetterDropped) -> None:
     del state.pools[x.pool].dead[x.request_id]
 
 
-def _user_forgotten(state: State, x: d.UserForgotten) -> None:
-    pool = state.pools[x.pool]
-    pool.settings.pop(x.user_id, None)
-    pool.ratios.pop(x.user_id, None)
-    flow = pool.flows.get(x.user_id)
-    if flow is not None:
-        assert flow.waiting == flow.in_flight == 0
-        del pool.flows[x.user_id]
-
-
 _FOLD: dict[type[Any], Callable[[State, Any], None]] = {
-    d.LogOpened: _log_opened,
+    d.LogOpened: fc.log_opened,
     d.Recovered: _recovered,
-    d.PoolConfigured: _pool_configured,
-    d.PoolDeleted: _pool_deleted,
-    d.UserConfigured: _user_configured,
-    d.Paused: _paused,
-    d.Resumed: _resumed,
-    d.Rejoined: _rejoined,
+    d.PoolConfigured: fc.pool_configured,
+    d.PoolDeleted: fc.pool_deleted,
+    d.UserConfigured: fc.user_configured,
+    d.Paused: fc.paused,
+    d.Resumed: fc.resumed,
+    d.Rejoined: fc.rejoined,
     d.Accepted: _accepted,
     d.Dispatched: _dispatched,
     d.LeasesConfirmed: _leases_confirmed,
@@ -519,13 +316,13 @@ _FOLD: dict[type[Any], Callable[[State, Any], None]] = {
     d.CancelRequested: _cancel_requested,
     d.Ended: _ended,
     d.Requeued: _requeued,
-    d.BusyPeriodClosed: _busy_period_closed,
-    d.Rebased: _rebased,
+    d.BusyPeriodClosed: fc.busy_period_closed,
+    d.Rebased: fc.rebased,
     d.Reserved: _reserved,
-    d.WorkerSeen: _worker_seen,
-    d.WorkerDrained: _worker_drained,
-    d.WorkerGone: _worker_gone,
-    d.EstimatorUpdated: _estimator_updated,
+    d.WorkerSeen: fc.worker_seen,
+    d.WorkerDrained: fc.worker_drained,
+    d.WorkerGone: fc.worker_gone,
+    d.EstimatorUpdated: fc.estimator_updated,
     d.DeadLetterDropped: _dead_letter_dropped,
-    d.UserForgotten: _user_forgotten,
+    d.UserForgotten: fc.user_forgotten,
 }

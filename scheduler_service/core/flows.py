@@ -13,6 +13,7 @@ from scheduler_service.core.policy import PredictedClass
 from scheduler_service.core.state import Flow, Gone, Pool, Request, State
 
 _SHORT = PredictedClass.SHORT
+_TIDY_ABOVE = 64
 
 
 def flow_of(pool: Pool, user_id: str) -> Flow:
@@ -126,11 +127,25 @@ def rest(pool: Pool, flow: Flow) -> None:
     if flow.waiting or flow.in_flight:
         return
     if flow.short_admission_count or flow.promotion_debt:
-        heappush(pool.idle_in_quota, (flow.meter, flow.user_id))
+        _push_idle(pool, pool.idle_in_quota, flow)
     elif flow.meter <= pool.virtual_time or not pool.backlog.charged:
         del pool.flows[flow.user_id]
     else:
-        heappush(pool.idle, (flow.meter, flow.user_id))
+        _push_idle(pool, pool.idle, flow)
+
+
+def _push_idle(pool: Pool, idle: list[tuple[int, str]], flow: Flow) -> None:
+    """Notes an idle user; a heap that is mostly void entries is made anew."""
+    heappush(idle, (flow.meter, flow.user_id))
+    if len(idle) > _TIDY_ABOVE + 2 * len(pool.flows):
+        flows = pool.flows
+        idle[:] = [
+            entry
+            for entry in sorted(set(idle))
+            if (held := flows.get(entry[1])) is not None
+            and held.meter == entry[0]
+            and held.waiting == held.in_flight == 0
+        ]
 
 
 def forget_idle(pool: Pool) -> None:

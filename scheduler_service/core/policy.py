@@ -32,6 +32,12 @@ SLACK_MICROS_MAX = 3 * 10**18
 REBASE_AT_MICROS = 2**60
 """Virtual time at which meters are rebased (SFQ §7.2)."""
 
+POOLS_MAX = 1000
+"""Pools of one service."""
+
+WORKERS_MAX = 100_000
+"""Workers the service keeps in mind at once."""
+
 RECENT_DISPATCHES = 1024
 """How many charged dispatches the largest cost and charge are taken over."""
 

@@ -161,6 +161,7 @@ def _see_worker(state: State, x: c.NextDispatch, pools: list[Pool], log: list[d.
         fresh = x.now_ns - worker.last_seen_ns < pools[0].policy.worker_ttl_ns // 2
         if same and fresh and worker.pools == served:
             return
+    admin.make_room_for_worker(state, x.worker)
     name = x.worker if worker is None else worker.name
     endpoint = "" if worker is None else worker.endpoint
     record(
