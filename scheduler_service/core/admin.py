@@ -5,8 +5,9 @@ from scheduler_service.core import decisions as d
 from scheduler_service.core import flows as fl
 from scheduler_service.core.admission import pool_named
 from scheduler_service.core.charge import rescaled_residual, slack_for
+from scheduler_service.core.dead_letters import drop_dead_letter
 from scheduler_service.core.errors import Conflict, LimitReached, Unknown, WrongState
-from scheduler_service.core.lifecycle import drop_dead_letter, rejoin_freed
+from scheduler_service.core.lifecycle import rejoin_freed
 from scheduler_service.core.policy import POOLS_MAX, WORKERS_MAX
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import Flow, Pool, State, UserSettings

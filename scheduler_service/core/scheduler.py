@@ -17,7 +17,7 @@ If the command is refused (a `SchedulerError`), what 1 and 2 decided stands and 
 from collections.abc import Callable
 from typing import Any
 
-from scheduler_service.core import admin, admission, lifecycle
+from scheduler_service.core import admin, admission, dead_letters, lifecycle
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.dispatch import Ask, grant_next
@@ -202,8 +202,8 @@ _HANDLERS: dict[type[c.Command], Callable[[State, Any, list[d.Decision]], Any]] 
     c.Complete: lifecycle.complete,
     c.RenewLease: lifecycle.renew,
     c.Cancel: lifecycle.cancel,
-    c.Requeue: lifecycle.requeue,
-    c.Discard: lifecycle.discard,
+    c.Requeue: dead_letters.requeue,
+    c.Discard: dead_letters.discard,
     c.ForgetUser: admin.forget_user,
     c.Tick: _tick,
     c.ConfigurePool: admin.configure_pool,
