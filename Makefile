@@ -8,7 +8,7 @@ PYTEST_WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format gen bench clean
+.PHONY: help setup demo test test-fast coverage lint format gen bench clean
 
 help:  ## Shows this list.
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -27,6 +27,12 @@ test: $(READY)  ## Runs all tests (ARGS="tests/unit -k name" for some).
 
 test-fast: $(READY)  ## Runs the unit, property and golden tests.
 	@.ci/run fast-tests
+
+coverage: $(READY)  ## Runs all tests in one process and prints what they leave out.
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest $(ARGS)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
 
 lint: $(READY)  ## Checks format, style, layers, types, protos and generated code.
 	@.ci/run lint
