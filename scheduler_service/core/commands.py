@@ -98,6 +98,8 @@ class Complete(Command, frozen=True, kw_only=True, gc=False):
         output_tokens: Real output length, for the estimator; -1 if unknown.
         prompt_tokens: Real prompt length; -1 if unknown.
         error: Text kept with a failure, at most 256 bytes.
+        undelivered: With GIVEN_BACK: the lease never reached its worker, so nothing is held against
+            either, as if it had not been confirmed in time.
     """
 
     lease_id: str
@@ -106,6 +108,7 @@ class Complete(Command, frozen=True, kw_only=True, gc=False):
     prompt_tokens: int = -1
     output_tokens: int = -1
     error: str = ""
+    undelivered: bool = False
 
 
 class RenewLease(Command, frozen=True, kw_only=True, gc=False):
@@ -248,6 +251,18 @@ class UpdateEstimator(Command, frozen=True, kw_only=True, gc=False):
     pool: str
     ratios: tuple[tuple[str, int, int], ...]
     short_cutoff: int
+
+
+class OpenLog(Command, frozen=True, kw_only=True, gc=False):
+    """Writes down under what the log goes on, if that has changed.
+
+    Attributes:
+        durability: What an answer promises.
+        config_digest: Digest of the configuration last applied.
+    """
+
+    durability: str
+    config_digest: str
 
 
 class Recover(Command, frozen=True, kw_only=True, gc=False):

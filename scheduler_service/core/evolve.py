@@ -230,7 +230,8 @@ def _completed(state: State, x: d.Completed) -> None:
     pool = state.pools[x.pool]
     request = pool.requests[x.request_id]
     _drop_lease(state, pool, request)
-    _end_in_flight(state, pool, request, x.state, x.error)
+    cancelled = x.state is d.RequestState.CANCELLED
+    _end_in_flight(state, pool, request, x.state, request.cancel_reason if cancelled else x.error)
 
 
 def _end_in_flight(

@@ -18,6 +18,7 @@ def log_opened(state: State, x: d.LogOpened) -> None:
     """Takes note of who writes the log."""
     state.algorithm_version = x.algorithm_version
     state.durability = x.durability
+    state.config_digest = x.config_digest
 
 
 def pool_configured(state: State, x: d.PoolConfigured) -> None:

@@ -55,7 +55,7 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
             leaseId=x.lease_id,
         )
     if x.outcome is d.Outcome.GIVEN_BACK and not request.cancel_reason:
-        cause = d.LeaseEndCause.GIVEN_BACK
+        cause = d.LeaseEndCause.HAND_OVER if x.undelivered else d.LeaseEndCause.GIVEN_BACK
         end_lease(state, pool, request, cause, x.now_ns, log, x.error)
         state_now = d.RequestState.REDELIVERY
         if request.request_id in pool.gone:

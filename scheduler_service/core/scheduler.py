@@ -192,6 +192,14 @@ def _tick(_state: State, _command: c.Tick, _log: list[d.Decision]) -> None:
     """Does nothing: the timers have fired."""
 
 
+def _open_log(state: State, x: c.OpenLog, log: list[d.Decision]) -> None:
+    known = (state.algorithm_version, state.durability, state.config_digest)
+    if known != (d.ALGORITHM_VERSION, x.durability, x.config_digest):
+        record(
+            state, log, d.LogOpened(x.now_ns, d.ALGORITHM_VERSION, x.durability, x.config_digest)
+        )
+
+
 def _recover(state: State, x: c.Recover, log: list[d.Decision]) -> None:
     record(state, log, d.Recovered(x.now_ns, x.downtime_ns))
 
@@ -214,5 +222,6 @@ _HANDLERS: dict[type[c.Command], Callable[[State, Any, list[d.Decision]], Any]] 
     c.RegisterWorker: admin.register_worker,
     c.DrainWorker: admin.drain_worker,
     c.UpdateEstimator: admin.update_estimator,
+    c.OpenLog: _open_log,
     c.Recover: _recover,
 }

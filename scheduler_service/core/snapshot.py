@@ -68,6 +68,7 @@ class StateImage(msgspec.Struct, array_like=True):
     pools: list[PoolImage]
     workers: list[tuple[Worker, tuple[str, ...]]]
     keys: list[tuple[int, tuple[str, str], tuple[tuple[str, str, str], ...]]]
+    config_digest: str
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -85,6 +86,7 @@ def dump(state: State) -> bytes:
         [_pool_image(state.pools[name]) for name in sorted(state.pools)],
         [_worker_image(state.workers[name]) for name in sorted(state.workers)],
         [(time_ns, key, state.keys[key]) for time_ns, key in state.key_queue],
+        state.config_digest,
     )
     return _ENCODER.encode(image)
 
@@ -109,6 +111,7 @@ def restore(data: bytes) -> State:
     state = State()
     state.sequence, state.now_ns = image.sequence, image.now_ns
     state.algorithm_version, state.durability = image.algorithm_version, image.durability
+    state.config_digest = image.config_digest
     for worker, _ in image.workers:
         state.workers[worker.worker] = worker
     for pool_image in image.pools:

@@ -120,6 +120,7 @@ class Gone(msgspec.Struct, gc=False):
     """What is remembered of a request that has ended, for the retention time.
 
     Attributes:
+        reason: Why it ended; for SUCCEEDED and FAILED the text its worker gave.
         lease_id: The lease it ended under, or empty.
         end_ns: When it ended.
     """
@@ -314,6 +315,7 @@ class State:
         self.now_ns = 0
         self.algorithm_version = 0
         self.durability = ""
+        self.config_digest = ""
         self.pools: dict[str, Pool] = {}
         self.gates: dict[str, None] = {}
         self.workers: dict[str, Worker] = {}
