@@ -1,0 +1,1 @@
+"""Adapter: what operators see.  Metrics, log lines, health over HTTP; changes nothing."""

@@ -1,0 +1,1 @@
+"""Adapter that serves the API over gRPC."""
