@@ -333,7 +333,12 @@ class LeaseEnded(_Record, frozen=True, array_like=True, gc=False, tag=14):
 
 
 class Completed(_Record, frozen=True, array_like=True, gc=False, tag=15):
-    """A worker finished a request: SUCCEEDED, FAILED, or CANCELLED if that had been asked for."""
+    """A worker finished a request: SUCCEEDED, FAILED, or CANCELLED if that had been asked for.
+
+    `prompt_tokens` and `output_tokens` are the real lengths, -1 if the worker did not say; next to
+    them stands what the request's cost rested on, so that the estimator can be judged, and taught,
+    by this record alone.
+    """
 
     pool: str
     request_id: str
@@ -345,6 +350,11 @@ class Completed(_Record, frozen=True, array_like=True, gc=False, tag=15):
     peer: str = ""
     request_sequence: int = 0
     user_id: str = ""
+    cost: int = 0
+    predicted_class: PredictedClass = PredictedClass.SHORT
+    stated_prompt_tokens: int = 0
+    output_cap_tokens: int = 0
+    expected_output_tokens: int = 0
 
 
 class CancelRequested(_Record, frozen=True, array_like=True, gc=False, tag=16):

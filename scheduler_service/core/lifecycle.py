@@ -83,6 +83,11 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
             x.peer,
             request.sequence,
             request.user_id,
+            request.cost,
+            request.predicted_class,
+            request.prompt_tokens,
+            request.output_cap_tokens,
+            request.expected_output_tokens,
         ),
     )
     rejoin_freed(state, pool, request.user_id, d.RejoinCause.CAP, x.now_ns, log)
