@@ -1,8 +1,8 @@
 """Predicted short or predicted long: the work against the cutoff tau (QBA §II-C).
 
 With `by_work` the prompt and the expected output together are compared, else the expected output
-alone, as in the paper.  A caller that states a cost and no tokens is classified by its cost, since a
-cost unit is usually a token.
+alone, as in the paper.  A caller that states a cost and no tokens is classified by its cost, since
+a cost unit is usually a token.
 """
 
 
