@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 POOL: Final = "sim"
 _POOLS: Final = (POOL,)
 _DAY_NS: Final = 86_400_000_000_000
+_OUT_OF_ORDER: Final = frozenset({d.Rule.PROMOTION, d.Rule.AGED})
 _NOTHING_WAITS: Final = frozenset(
     {d.EmptyReason.EMPTY, d.EmptyReason.HELD_BY_CAP, d.EmptyReason.PAUSED}
 )
@@ -209,7 +210,7 @@ class CoreMethod:
             return request
         log.start_ns[request] = now_ns
         log.order.append(request)
-        if grant.request.promoted:
+        if grant.request.rule in _OUT_OF_ORDER:
             log.promoted.add(request)
         if self._charged:
             self._note_slack(request)

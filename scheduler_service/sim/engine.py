@@ -94,7 +94,7 @@ class Engine:
         "working_until_ns",
     )
 
-    def __init__(  # noqa: PLR0917 - one caller
+    def __init__(
         self,
         number: int,
         shape: EngineShape,

@@ -109,7 +109,6 @@ def engine_use(log: RunLog, shape: EngineShape) -> Measures:
         "busy_share": busy / (span * max(1, len(log.engines))),
         "kv_overflow_share": overflow / max(1, batches),
         "kv_peak_tokens": float(max((engine.peak_kv for engine in log.engines), default=0)),
-        "promoted_share": len(log.promoted) / max(1, len(log.order)),
         "unfinished": float(sum(at_ns < 0 for at_ns in log.finish_ns)),
     }
 
@@ -151,6 +150,7 @@ def measure(
 ) -> Measures:
     """Returns every measure of a run; the fairness ones if there are several users."""
     found = latency(workload, log) | engine_use(log, shape)
+    found["promoted_long_share"] = len(log.promoted) / max(1, sum(workload.predicted_long))
     if len(workload.users) > 1:
         found |= fairness(workload, log, slack)[0]
     return found

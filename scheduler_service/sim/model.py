@@ -175,7 +175,7 @@ class RunLog:
         finish_ns: End of the batch that produced the last one.
         order: Requests in order of their first dispatch.
         engines: Totals of each engine.
-        promoted: Requests dispatched by a promotion, where the method has promotions.
+        promoted: Long requests dispatched ahead of shorts because they were aged.
         attempts: Dispatches of requests beyond their first (faults only).
         end_ns: Time of the last event.
         notes: Counters that only some methods or faults have.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import csv
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scheduler_service.sim.model import NS_PER_SECOND, Workload
@@ -20,19 +19,28 @@ from scheduler_service.sim.workload import TOKEN_CAP, LabelBy, label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
+NO_USER: Final = "all"  # the user of every row of a trace that names none
 PAPER_SCALE: Final = 0.44
 PAPER_RATE: Final = 32.0
 PAPER_WINDOWS: Final = 100
 
 
 class Row(NamedTuple):
-    """One request of a trace; times are seconds from any origin."""
+    """One request of a trace; times are seconds from any origin.
+
+    The last four are what a decision log knows on top; 0 and None are "not known".
+    """
 
     arrival_s: float
     user: str
     prompt: int
     response: int
+    predicted_response: int = 0
+    cost: int = 0
+    predicted_long: bool | None = None
+    weight_milli: int = 0
 
 
 class TraceError(ValueError):
@@ -80,7 +88,7 @@ def _seconds(text: str) -> float:
 def _row(record: dict[str, str], columns: dict[str, str]) -> Row:
     return Row(
         _seconds(record[columns["arrival_s"]]),
-        record[columns["user"]].strip() if columns["user"] else "all",
+        record[columns["user"]].strip() if columns["user"] else NO_USER,
         int(float(record[columns["prompt"]])),
         int(float(record[columns["response"]])),
     )
@@ -131,24 +139,17 @@ def read_parquet(path: Path) -> list[Row]:
 
 
 def read_trace(path: Path) -> list[Row]:
-    """Reads a trace by what its name ends in: .csv, .parquet, or .jsonl (a decision log).
+    """Reads a table by what its name ends in: .csv or .parquet.
 
     Raises:
         TraceError: The file is of no known kind or cannot be read.
     """
-    from scheduler_service.sim.logtrace import read_log, read_log_parquet  # noqa: PLC0415 - cycle
-
     suffix = path.suffix.lower()
     if suffix == ".csv":
         return read_csv(path)
-    if suffix in {".jsonl", ".ndjson"}:
-        return read_log(path)
     if suffix == ".parquet":
-        import pyarrow.parquet as pq  # noqa: PLC0415 - extra `sim`
-
-        is_log = "kind" in pq.read_schema(path).names
-        return read_log_parquet(path) if is_log else read_parquet(path)
-    msg = f"{path}: not a .csv, .parquet or .jsonl file"
+        return read_parquet(path)
+    msg = f"{path}: not a .csv or .parquet file"
     raise TraceError(msg)
 
 
@@ -159,7 +160,6 @@ def from_rows(
     by: LabelBy = "work",
     scale: float = 1.0,
     rate: float | None = None,
-    weights: dict[str, int] | None = None,
 ) -> Workload:
     """Makes a stream of trace rows.
 
@@ -169,10 +169,10 @@ def from_rows(
         by: What the label looks at; the cutoff is this stream's own 0.85 quantile.
         scale: Factor of all lengths (QBA §IV-E uses 0.44 on Azure).
         rate: If given, the timeline is stretched so that this many requests arrive a second.
-        weights: Weight in thousandths of users that do not have 1000.
 
     Returns:
-        The stream; predictions are the truth, cost is prompt plus response tokens.
+        The stream.  Where rows do not say otherwise, predictions are the truth, cost is prompt
+        plus response tokens, and weights are 1.  A user's last weight counts.
     """
     ordered = sorted(rows, key=lambda row: row.arrival_s)
     first = ordered[0].arrival_s if ordered else 0.0
@@ -182,23 +182,32 @@ def from_rows(
         factor = (len(ordered) - 1) / rate / span
     users = sorted({row.user for row in ordered})
     number = {user: i for i, user in enumerate(users)}
-    prompt = [min(TOKEN_CAP, max(1, int(row.prompt * scale))) for row in ordered]
-    response = [min(TOKEN_CAP, max(1, int(row.response * scale))) for row in ordered]
+    weights = {row.user: row.weight_milli for row in ordered if row.weight_milli}
+    prompt = [_tokens(row.prompt * scale) for row in ordered]
+    response = [_tokens(row.response * scale) for row in ordered]
     long, cutoff = label(prompt, response, by)
+    sizes = list(zip(ordered, prompt, response, strict=True))
     return Workload(
         name=name,
         users=users,
-        weights_milli=[(weights or {}).get(user, 1000) for user in users],
+        weights_milli=[weights.get(user, 1000) for user in users],
         arrival_ns=[round((r.arrival_s - first) * factor * NS_PER_SECOND) for r in ordered],
         user=[number[row.user] for row in ordered],
         prompt=prompt,
         response=response,
-        predicted_response=response,
-        cost=[p + r for p, r in zip(prompt, response, strict=True)],
+        predicted_response=[_tokens(row.predicted_response * scale or r) for row, _, r in sizes],
+        cost=[max(1, round(row.cost * scale)) if row.cost else p + r for row, p, r in sizes],
         long=long,
-        predicted_long=long,
+        predicted_long=[
+            truth if row.predicted_long is None else row.predicted_long
+            for row, truth in zip(ordered, long, strict=True)
+        ],
         cutoff=cutoff,
     )
+
+
+def _tokens(length: float) -> int:
+    return min(TOKEN_CAP, max(1, int(length)))
 
 
 def windows(rows: Sequence[Row], count: int = PAPER_WINDOWS) -> list[list[Row]]:
