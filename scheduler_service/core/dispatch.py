@@ -216,11 +216,9 @@ def _record_grant(
     """Writes down the dispatch with all that explains it, and takes it."""
     flow, request, rule, turn = choice
     policy, backlog, now_ns = pool.policy, pool.backlog, ask.now_ns
-    first = turn is not Turn.REDELIVERY
-    meter = flow.meter
-    charge, time_after, passes = 0, pool.virtual_time, pool.passes
+    meter, charge, time_after, passes = flow.meter, 0, pool.virtual_time, pool.passes
     runner_up, runner_up_meter = "", 0
-    if first and backlog.charged:
+    if backlog.charged and turn is not Turn.REDELIVERY:
         charge = charge_for(request.cost, flow.weight_milli)
         time_after = frame.smallest
         if frame.smallest_user == flow.user_id:
@@ -230,15 +228,7 @@ def _record_grant(
         else:
             passes += not backlog.user_by_user
             runner_up, runner_up_meter = frame.smallest_user, frame.smallest
-    holder = flow if backlog.charged else pool
-    count = count_after = holder.short_admission_count
-    debt = debt_after = holder.promotion_debt
-    if first and policy.class_order is _QBA and policy.admission_point is _AT_DISPATCH:
-        if rule is Rule.PROMOTION:
-            count_after, debt_after = 0, False
-        elif request.predicted_class is _SHORT and not debt:
-            count_after = count + 1
-            debt_after = count_after >= policy.quota_k
+    count, count_after, debt, debt_after = _quota_of(pool, choice)
     ask.granted += 1
     duration = ask.lease_duration_ns or policy.lease_duration_ns
     hand_over = policy.hand_over_ns if ask.hand_over and ask.worker else 0
@@ -285,3 +275,21 @@ def _record_grant(
     )
     record(state, log, dispatched)
     return dispatched
+
+
+def _quota_of(pool: Pool, choice: Choice) -> tuple[int, int, bool, bool]:
+    """Returns the quota scope's counter and debt, each before and after (QBA §III-A6)."""
+    flow, request, rule, turn = choice
+    holder = flow if pool.backlog.charged else pool
+    count, debt, policy = holder.short_admission_count, holder.promotion_debt, pool.policy
+    if (
+        policy.class_order is not _QBA
+        or policy.admission_point is not _AT_DISPATCH
+        or turn is Turn.REDELIVERY
+    ):
+        return count, count, debt, debt
+    if rule is Rule.PROMOTION:
+        return count, 0, debt, False
+    if request.predicted_class is _SHORT and not debt:
+        return count, count + 1, debt, count + 1 >= policy.quota_k
+    return count, count, debt, debt

@@ -99,7 +99,7 @@ def _dispatched(state: State, x: d.Dispatched) -> None:
     request.attempts = x.attempt
     lease_id = x.lease_id
     request.lease = Lease(
-        lease_id, x.worker, x.now_ns, x.lease_expire_ns, x.hand_over_ns, state.sequence
+        lease_id, x.worker, x.now_ns, x.lease_expire_ns, x.hand_over_ns, state.sequence, x.turn
     )
     state.leases[lease_id] = (x.pool, request)
     pool.leased[x.request_id] = request

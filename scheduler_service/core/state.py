@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from scheduler_service.core.backlog import Backlog
-from scheduler_service.core.decisions import Offer, RequestState, Rule
+from scheduler_service.core.decisions import Offer, RequestState, Rule, Turn
 from scheduler_service.core.policy import (
     RECENT_DISPATCHES,
     PoolPolicy,
@@ -36,6 +36,7 @@ class Lease(msgspec.Struct, gc=False):
         expire_ns: When it ends.
         hand_over_ns: Until when it must be confirmed; 0 once it is, or if it need not be.
         dispatch_sequence: Sequence of the decision that granted it.
+        turn: How the request came to its turn.
     """
 
     lease_id: str
@@ -44,6 +45,7 @@ class Lease(msgspec.Struct, gc=False):
     expire_ns: int
     hand_over_ns: int
     dispatch_sequence: int
+    turn: Turn
 
 
 class Request(msgspec.Struct, gc=False):
