@@ -1,0 +1,95 @@
+"""Teaches the estimator from the decision log, and puts what it learned into force in the open.
+
+A listener tallies completed requests.  From time to time, if a value has moved, the values are put
+into force by a command, so that they stand in the log, survive a restart, and every later cost can
+be explained.
+"""
+
+from scheduler_service.app.engine import Engine
+from scheduler_service.core import commands as c
+from scheduler_service.core import decisions as d
+from scheduler_service.core.policy import ClassBy, CostSource, PredictedClass
+from scheduler_service.core.state import Pool
+from scheduler_service.estimator.cost import cost_of
+from scheduler_service.estimator.learning import PoolLearner, Usage
+
+
+class Teacher:
+    """Learns for every pool.
+
+    Args:
+        engine: Whose decisions are watched, and which applies the updates.
+        interval_ns: Shortest time between two updates of a pool.
+
+    Attributes:
+        learners: By pool; for metrics and statistics.
+    """
+
+    def __init__(self, engine: Engine, interval_ns: int) -> None:
+        self._engine = engine
+        self._interval_ns = interval_ns
+        self._next_ns: dict[str, int] = {}
+        self.learners: dict[str, PoolLearner] = {}
+        for pool in engine.state.pools.values():
+            self._learner(pool)
+        engine.listeners.append(self._decided)
+
+    def _learner(self, pool: Pool) -> PoolLearner:
+        by_work = pool.policy.class_by is ClassBy.WORK
+        learner = self.learners.get(pool.name)
+        if learner is None or learner.by_work != by_work:
+            learner = self.learners[pool.name] = PoolLearner(by_work)
+            for user_id, (ratio_milli, cap_tokens) in pool.ratios.items():
+                learner.resume(user_id, ratio_milli, cap_tokens)
+        return learner
+
+    def _decided(self, _before: int, decisions: list[d.Decision]) -> None:
+        for decision in decisions:
+            if type(decision) is d.Completed:
+                if decision.output_tokens >= 0 and decision.state is d.RequestState.SUCCEEDED:
+                    self._completed(decision)
+            elif type(decision) is d.UserForgotten and decision.pool in self.learners:
+                self.learners[decision.pool].forget(decision.user_id)
+            elif type(decision) is d.PoolDeleted:
+                self.learners.pop(decision.pool, None)
+
+    def _completed(self, x: d.Completed) -> None:
+        pool = self._engine.state.pools[x.pool]
+        policy = pool.policy
+        prompt = x.prompt_tokens if x.prompt_tokens >= 0 else x.stated_prompt_tokens
+        real_cost = cost_of(
+            prompt, x.output_tokens, policy.prompt_cost_milli, policy.output_cost_milli
+        )
+        usage = Usage(
+            x.user_id,
+            prompt,
+            x.output_tokens,
+            x.output_cap_tokens,
+            x.predicted_class is PredictedClass.SHORT,
+            x.cost,
+            real_cost if prompt or policy.cost_source is CostSource.TOKENS else 0,
+        )
+        self._learner(pool).observe(usage, pool.short_cutoff)
+
+    def teach(self) -> None:
+        """Puts into force what has been learned; to be called every now and then."""
+        now_ns = self._engine.now_ns()
+        for name, learner in self.learners.items():
+            pool = self._engine.state.pools.get(name)
+            if pool is None or now_ns < self._next_ns.get(name, 0):
+                continue
+            self._next_ns[name] = now_ns + self._interval_ns
+            cutoff = pool.short_cutoff
+            proposal = learner.propose(pool.ratios, cutoff)
+            if proposal is None:
+                continue
+            fixed = pool.policy.short_cutoff
+            self._engine.apply(
+                c.UpdateEstimator(
+                    now_ns=self._engine.now_ns(),
+                    nonce=self._engine.nonce(),
+                    pool=name,
+                    ratios=proposal.ratios,
+                    short_cutoff=fixed or proposal.short_cutoff,
+                )
+            )

@@ -1,0 +1,220 @@
+"""Learning from what requests really used: output ratio, cutoff, and how wrong the estimates were.
+
+Everything here is a tally over completed requests.  Nothing reaches back: a request keeps the cost
+it was charged (SFQ §5.1), and what was learned is put into force only when somebody decides so.
+
+Old observations fade: when a tally is full it is halved, so it follows a workload that drifts.
+"""
+
+from bisect import insort
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+FULL_TALLY_TOKENS = 50_000_000
+"""Cap tokens at which a tally is halved."""
+
+USERS_MAX = 10_000
+"""Users with a tally of their own; the one that was silent longest goes first."""
+
+LENGTHS_MAX = 4096
+"""Lengths the cutoff is taken over."""
+
+LENGTHS_MIN = 200
+"""Lengths below which no cutoff is proposed."""
+
+CUTOFF_BP = 8500
+"""Quantile level of the cutoff tau in basis points (QBA §II-C)."""
+
+UPDATES_MAX = 500
+"""Ratios put into force at once; the rest follow with the next update."""
+
+MIN_CHANGE_MILLI = 20
+"""Relative change, in thousandths, below which a value is not worth a decision."""
+
+
+class Usage(NamedTuple):
+    """What one completed request had stated, was charged, and really used; lengths in tokens.
+
+    Attributes:
+        output_cap: Stated output cap; 0 if none was stated.
+        short: Whether it was predicted short.
+        cost: What it was charged, cost units.
+        real_cost: What the formula gives for its real lengths, cost units; 0 if unknown.
+    """
+
+    user_id: str
+    prompt: int
+    output: int
+    output_cap: int
+    short: bool
+    cost: int
+    real_cost: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """Real output against output caps, tokens."""
+
+    real: int = 0
+    cap: int = 0
+
+    def add(self, real: int, cap: int) -> None:
+        """Counts one request in."""
+        self.real += real
+        self.cap += cap
+        if self.cap > FULL_TALLY_TOKENS:
+            self.real //= 2
+            self.cap //= 2
+
+    def ratio_milli(self) -> int:
+        """Returns real output in thousandths of the caps, rounded down, at least 1."""
+        return max(self.real * 1000 // self.cap, 1) if self.cap else 0
+
+
+@dataclass(slots=True)
+class Errors:
+    """How far estimates were from what was used, since the service started.
+
+    Attributes:
+        charged_cost, real_cost: Sums over requests with known usage, cost units.
+        too_low_cost, too_high_cost: Sums of the amounts by which the cost was too low, too high.
+        measured: Requests these rest on.
+        short_as_long, long_as_short: Wrong predictions, both ways.
+        shorts, longs: Requests that really were short, long.
+    """
+
+    charged_cost: int = 0
+    real_cost: int = 0
+    too_low_cost: int = 0
+    too_high_cost: int = 0
+    measured: int = 0
+    short_as_long: int = 0
+    long_as_short: int = 0
+    shorts: int = 0
+    longs: int = 0
+
+    def add_cost(self, charged: int, real: int) -> None:
+        """Counts one request's cost in."""
+        self.measured += 1
+        self.charged_cost += charged
+        self.real_cost += real
+        if charged < real:
+            self.too_low_cost += real - charged
+        else:
+            self.too_high_cost += charged - real
+
+    def add_class(self, *, predicted_short: bool, really_short: bool) -> None:
+        """Counts one prediction in."""
+        if really_short:
+            self.shorts += 1
+            self.short_as_long += not predicted_short
+        else:
+            self.longs += 1
+            self.long_as_short += predicted_short
+
+
+class Proposal(NamedTuple):
+    """Learned values that differ enough from those in force.
+
+    Attributes:
+        ratios: (user or "" for the pool, ratio in thousandths, cap tokens it rests on).
+        short_cutoff: tau in tokens.
+    """
+
+    ratios: tuple[tuple[str, int, int], ...]
+    short_cutoff: int
+
+
+@dataclass(slots=True)
+class PoolLearner:
+    """What the completed requests of one pool showed.
+
+    Attributes:
+        by_work: Whether a length is prompt and output, or output alone.
+        pool: Tally of all requests.
+        users: Tallies of users, the one seen longest ago first.
+        errors: Errors of all requests; `user_errors` of each user with a tally.
+    """
+
+    by_work: bool
+    pool: Tally = field(default_factory=Tally)
+    users: OrderedDict[str, Tally] = field(default_factory=OrderedDict)
+    errors: Errors = field(default_factory=Errors)
+    user_errors: dict[str, Errors] = field(default_factory=dict)
+    _lengths: deque[int] = field(default_factory=deque)
+    _ordered: list[int] = field(default_factory=list)
+
+    def observe(self, usage: Usage, cutoff: int) -> None:
+        """Counts one completed request in.
+
+        Args:
+            usage: Its real output must be known (at least 0).
+            cutoff: tau in force, tokens; 0 if there is none.
+        """
+        length = usage.output + (usage.prompt if self.by_work else 0)
+        self._lengths.append(length)
+        insort(self._ordered, length)
+        if len(self._lengths) > LENGTHS_MAX:
+            self._ordered.remove(self._lengths.popleft())
+        tally = self._tally_of(usage.user_id)
+        if usage.output_cap:
+            self.pool.add(usage.output, usage.output_cap)
+            tally.add(usage.output, usage.output_cap)
+        errors = self.user_errors.setdefault(usage.user_id, Errors())
+        for tallied in (self.errors, errors):
+            if usage.real_cost:
+                tallied.add_cost(usage.cost, usage.real_cost)
+            if cutoff:
+                tallied.add_class(predicted_short=usage.short, really_short=length <= cutoff)
+
+    def _tally_of(self, user_id: str) -> Tally:
+        tally = self.users.get(user_id)
+        if tally is None:
+            tally = self.users[user_id] = Tally()
+            if len(self.users) > USERS_MAX:
+                gone, _ = self.users.popitem(last=False)
+                self.user_errors.pop(gone, None)
+        else:
+            self.users.move_to_end(user_id)
+        return tally
+
+    def resume(self, user_id: str, ratio_milli: int, cap_tokens: int) -> None:
+        """Goes on from a value that is in force: "" is the pool."""
+        tally = self.pool if not user_id else self._tally_of(user_id)
+        tally.real, tally.cap = ratio_milli * cap_tokens // 1000, cap_tokens
+
+    def forget(self, user_id: str) -> None:
+        """Forgets a user."""
+        self.users.pop(user_id, None)
+        self.user_errors.pop(user_id, None)
+
+    def cutoff(self) -> int:
+        """Returns the cutoff the observed lengths give, tokens; 0 while there are too few."""
+        count = len(self._ordered)
+        if count < LENGTHS_MIN:
+            return 0
+        return max(self._ordered[-(-CUTOFF_BP * count // 10_000) - 1], 1)
+
+    def propose(self, ratios: dict[str, tuple[int, int]], cutoff: int) -> Proposal | None:
+        """Returns the values that have moved away from those in force; None if none has.
+
+        Args:
+            ratios: (ratio in thousandths, cap tokens) in force by user, "" is the pool.
+            cutoff: tau in force, tokens.
+        """
+        changed = []
+        for user_id, tally in (("", self.pool), *self.users.items()):
+            ratio = tally.ratio_milli()
+            known, rests_on = ratios.get(user_id, (0, 0))
+            if ratio and (_moved(known, ratio) or tally.cap > 2 * rests_on):
+                changed.append((user_id, ratio, tally.cap))
+        learned = self.cutoff()
+        if not changed and not (learned and _moved(cutoff, learned)):
+            return None
+        changed = changed[:UPDATES_MAX]
+        return Proposal(tuple(changed), learned if learned and _moved(cutoff, learned) else cutoff)
+
+
+def _moved(known: int, now: int) -> bool:
+    return abs(now - known) * 1000 > MIN_CHANGE_MILLI * max(known, 1)
