@@ -27,6 +27,7 @@ from scheduler_service.core.selection import (
     Frame,
     candidates,
     could_hold,
+    farthest,
     fits,
     frame_of,
     select,
@@ -119,7 +120,11 @@ _NO_FRAME = Frame(0, "", -1, -1, -1)
 def _grant_reserved(
     state: State, pool: Pool, ask: Ask, request: Request, log: list[Decision]
 ) -> Dispatched | EmptyReason:
-    """Grants the request this worker is kept for as soon as it fits, and nothing else."""
+    """Grants the request this worker is kept for, and nothing else.
+
+    It must fit, and its user must not be further ahead than overtaking may reach: other requests of
+    the user can have been dispatched since the worker was reserved.
+    """
     flow = pool.flows[request.user_id]
     if flow.place == OUT or not fits(request, ask.offer):
         return EmptyReason.RESERVED
@@ -128,6 +133,8 @@ def _grant_reserved(
         rule = Rule.FIRST_COME
     choice = Choice(flow, request, rule, Turn.RESERVED)
     frame = frame_of(pool, ask.now_ns)
+    if pool.backlog.charged and flow.meter > farthest(pool, frame):
+        return EmptyReason.RESERVED
     return _grant(state, pool, ask, frame, choice, _NO_OVERTAKING, log)
 
 
@@ -253,7 +260,7 @@ def _record_grant(
         request.predicted_class,
         wait_ns,
         frame.threshold_ns,
-        request.enqueue_ns < frame.aged_before,
+        request.predicted_class is not _SHORT and request.enqueue_ns < frame.aged_before,
         pool.virtual_time,
         time_after,
         meter,
@@ -264,7 +271,7 @@ def _record_grant(
         debt_after,
         frame.slack,
         passes,
-        backlog.selectable,
+        0 if turn is Turn.REDELIVERY else backlog.selectable,
         runner_up,
         runner_up_meter,
         overtook,

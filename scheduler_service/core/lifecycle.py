@@ -28,7 +28,7 @@ def rejoin_freed(
     flow = pool.flows.get(user_id)
     if flow is None or flow.place != OUT or not may_be_selected(flow):
         return
-    after = max(flow.meter, pool.virtual_time) if pool.backlog.charged else flow.meter
+    after = max(flow.meter, pool.virtual_time)
     record(state, log, d.Rejoined(now_ns, pool.name, user_id, cause, flow.meter, after))
 
 

@@ -63,13 +63,13 @@ def next_dispatch(state: State, x: c.NextDispatch, log: list[d.Decision]) -> c.D
         repeated = _repeated(state, x)
         if repeated is not None:
             return repeated
-    _see_worker(state, x, pools, log)
+    offer = _see_worker(state, x, pools, log)
     worker = state.workers[x.worker]
     ask = Ask(
         x.now_ns,
         x.worker,
         x.nonce,
-        x.offer,
+        offer,
         x.lease_duration_ns,
         x.hand_over,
         x.idempotency_key,
@@ -108,7 +108,7 @@ def _take_tokens(ask: Ask, tokens: int) -> None:
     offer = ask.offer
     ask.offer = d.Offer(
         max(offer.free_tokens - tokens, 0),
-        offer.total_tokens if offer.total_tokens >= 0 else offer.free_tokens,
+        offer.total_tokens,
         offer.accepts_short,
         offer.accepts_long,
         offer.labels,
@@ -143,36 +143,46 @@ def _repeated(state: State, x: c.NextDispatch) -> c.Dispatches | None:
     return c.Dispatches(tuple(granted), d.EmptyReason.NONE, "", c.Existing.REPEATED)
 
 
-def _see_worker(state: State, x: c.NextDispatch, pools: list[Pool], log: list[d.Decision]) -> None:
-    """Notes what the worker has in all, and confirms the leases it was granted before."""
+def _see_worker(
+    state: State, x: c.NextDispatch, pools: list[Pool], log: list[d.Decision]
+) -> d.Offer:
+    """Notes what the worker has in all, and confirms the leases it was granted before.
+
+    Returns:
+        The offer with the worker's total capacity filled in: a worker that states only what is
+        free is taken to have the most it ever stated.
+    """
     worker = state.workers.get(x.worker)
     if worker is not None and worker.provisional:
         record(state, log, d.LeasesConfirmed(x.now_ns, x.worker))
-    offer = x.offer
-    served = x.pools if len(x.pools) == 1 else tuple(sorted(x.pools))
-    if worker is not None:
-        known = worker.offer
-        same = known is offer or (
-            _total(known) == _total(offer)
-            and known.accepts_short == offer.accepts_short
-            and known.accepts_long == offer.accepts_long
-            and known.labels == offer.labels
+    offer, known = x.offer, d.Offer() if worker is None else worker.offer
+    if offer.total_tokens < 0 <= offer.free_tokens:
+        total = max(offer.free_tokens, known.total_tokens)
+        offer = d.Offer(
+            offer.free_tokens,
+            total,
+            offer.accepts_short,
+            offer.accepts_long,
+            offer.labels,
+            offer.max_leases,
         )
-        fresh = x.now_ns - worker.last_seen_ns < pools[0].policy.worker_ttl_ns // 2
-        if same and fresh and worker.pools == served:
-            return
+    served = x.pools if len(x.pools) == 1 else tuple(sorted(x.pools))
+    if (
+        worker is not None
+        and known.total_tokens == offer.total_tokens
+        and known.accepts_short == offer.accepts_short
+        and known.accepts_long == offer.accepts_long
+        and known.labels == offer.labels
+        and worker.pools == served
+        and x.now_ns - worker.last_seen_ns < pools[0].policy.worker_ttl_ns // 2
+    ):
+        return offer
     admin.make_room_for_worker(state, x.worker)
     name = x.worker if worker is None else worker.name
     endpoint = "" if worker is None else worker.endpoint
-    record(
-        state,
-        log,
-        d.WorkerSeen(x.now_ns, x.worker, name, served, offer, endpoint, registered=False),
-    )
-
-
-def _total(offer: d.Offer) -> int:
-    return offer.total_tokens if offer.total_tokens >= 0 else offer.free_tokens
+    seen = d.WorkerSeen(x.now_ns, x.worker, name, served, offer, endpoint, registered=False)
+    record(state, log, seen)
+    return offer
 
 
 def _grant_gate(state: State, pool: Pool, command: c.Command, log: list[d.Decision]) -> None:

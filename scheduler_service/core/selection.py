@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from scheduler_service.core.charge import slack_for
 from scheduler_service.core.decisions import Offer, Rule, Turn
-from scheduler_service.core.policy import ClassOrder, PredictedClass
+from scheduler_service.core.policy import ClassOrder, Placement, PredictedClass
 from scheduler_service.core.state import Flow, Pool, Request
 
 _AA, _FCFS, _QBA = ClassOrder.AA, ClassOrder.FCFS, ClassOrder.QBA
@@ -203,15 +203,20 @@ def _past(pool: Pool, frame: Frame) -> Iterator[Choice]:
     edge = frame.smallest + frame.slack
     if pool.backlog.user_by_user:
         edge = frame.smallest - 1
-    reach = frame.smallest + frame.slack + overtake_reach(pool, frame)
-    for flow in pool.backlog.past_edge(edge, reach):
+    for flow in pool.backlog.past_edge(edge, farthest(pool, frame)):
         yield from heads_of(pool, flow, frame, Turn.OVERTAKE)
 
 
-def overtake_reach(pool: Pool, frame: Frame) -> int:
-    """Returns O, how far past the window overtaking reaches, micro cost units."""
-    own = pool.policy.overtake_slack_micros
-    return frame.slack if own < 0 else own
+def farthest(pool: Pool, frame: Frame) -> int:
+    """Returns the largest S that may be dispatched out of order, micro cost units.
+
+    That is `smallest S + D`, and `+ O` where overtaking is on (O as much as D unless set).
+    """
+    policy = pool.policy
+    reach = frame.smallest + frame.slack
+    if policy.placement is Placement.OVERTAKE:
+        reach += frame.slack if policy.overtake_slack_micros < 0 else policy.overtake_slack_micros
+    return reach
 
 
 def fits(request: Request, offer: Offer) -> bool:
@@ -223,8 +228,7 @@ def fits(request: Request, offer: Offer) -> bool:
 
 def could_hold(request: Request, offer: Offer) -> bool:
     """Whether a worker could take the request if it were idle."""
-    total = offer.total_tokens if offer.total_tokens >= 0 else offer.free_tokens
-    if 0 <= total < request.kv_tokens:
+    if 0 <= offer.total_tokens < request.kv_tokens:
         return False
     return _accepts(request, offer)
 
