@@ -1,0 +1,162 @@
+"""Worker sessions beside the core: who supersedes whom, whose turn it is, what must be stopped.
+
+All of it is derived from the state and the decisions; a restart makes it anew.
+
+A worker is known to the core under a *key*: the session id that the service gave it, or its own id
+when it has no session.  A session that registers again under the same name supersedes the one
+before: that one gets no new work (it is drained, which is a decision) and cannot renew its leases.
+"""
+
+from scheduler_service.app.engine import Engine
+from scheduler_service.core import commands as c
+from scheduler_service.core import decisions as d
+from scheduler_service.core.errors import SchedulerError, Superseded, Unknown
+from scheduler_service.core.state import Worker
+
+SESSION_PREFIX = "session-"
+"""Session ids begin with this; a worker's own id must not."""
+
+
+class Workers:
+    """What the service keeps about workers."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._newest: dict[str, str] = {}
+        self._turns: dict[str, int] = {}
+        self._cancelled: dict[str, dict[str, None]] = {}
+        for key, worker in engine.state.workers.items():
+            if worker.registered and self._is_newer(worker):
+                self._newest[worker.name] = key
+        for lease_id, (_, request) in engine.state.leases.items():
+            if request.cancel_reason and request.lease is not None:
+                self._cancelled.setdefault(request.lease.worker, {})[lease_id] = None
+        engine.listeners.append(self._decided)
+
+    def _is_newer(self, worker: Worker) -> bool:
+        """Whether a session is newer than the one known by its name: old ones are drained."""
+        known = self._engine.state.workers.get(self._newest.get(worker.name, ""))
+        if known is None:
+            return True
+        return (not worker.draining, worker.last_seen_ns) > (not known.draining, known.last_seen_ns)
+
+    def register(self, command: c.RegisterWorker) -> bool:
+        """Opens a session; returns whether it superseded one.
+
+        Raises:
+            Unknown: POOL_UNKNOWN.
+            LimitReached: WORKERS_FULL.
+        """
+        self._engine.apply(command)
+        before = self._newest.get(command.worker_name)
+        self._newest[command.worker_name] = command.worker
+        if before is None or before not in self._engine.state.workers:
+            return False
+        drain = c.DrainWorker(now_ns=command.now_ns, worker=before, peer=command.peer)
+        self._engine.apply(drain)
+        return True
+
+    def session(self, session_id: str) -> Worker:
+        """Returns a session.
+
+        Raises:
+            Unknown: WORKER_UNKNOWN.
+        """
+        worker = self._engine.state.workers.get(session_id)
+        if worker is None or not worker.registered:
+            raise Unknown(
+                "WORKER_UNKNOWN", f"There is no session {session_id!r}.", sessionId=session_id
+            )
+        return worker
+
+    def require_current(self, worker: Worker) -> None:
+        """Checks that no other session of the same name was opened since.
+
+        Raises:
+            Superseded: SESSION_SUPERSEDED.
+        """
+        if self.superseded(worker):
+            raise Superseded(
+                "SESSION_SUPERSEDED",
+                f"Worker {worker.name!r} has opened another session since.",
+                workerId=worker.name,
+            )
+
+    def superseded(self, worker: Worker) -> bool:
+        """Whether another session of the same name was opened since."""
+        return worker.registered and self._newest.get(worker.name) != worker.worker
+
+    def keys_of(self, name: str) -> list[str]:
+        """Returns the keys of the workers that are meant by a session id or a worker's own id."""
+        workers = self._engine.state.workers
+        if name in workers:
+            return [name]
+        newest = self._newest.get(name)
+        return [newest] if newest in workers else []
+
+    def rotated(self, key: str, pools: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns `pools` in the order of this worker's next turn."""
+        turn = self._turns.get(key, 0) % len(pools)
+        self._turns[key] = turn + 1
+        return pools[turn:] + pools[:turn]
+
+    def cancelled(self, key: str) -> list[str]:
+        """Returns the leases of a worker whose requests are to be stopped."""
+        return list(self._cancelled.get(key, ()))
+
+    def drain(self, keys: list[str], peer: str) -> None:
+        """Stops new work for these workers."""
+        for key in keys:
+            now_ns = self._engine.now_ns()
+            self._engine.apply(c.DrainWorker(now_ns=now_ns, worker=key, peer=peer))
+
+    def _decided(self, _before: int, decisions: list[d.Decision]) -> None:
+        for decision in decisions:
+            kind = type(decision)
+            if kind is d.CancelRequested:
+                self._note_cancel(decision)  # type: ignore[arg-type]
+            elif kind is d.WorkerGone:
+                self._forget(decision.worker)  # type: ignore[union-attr]
+            elif self._cancelled and (kind is d.Completed or kind is d.LeaseEnded):
+                self._drop_cancel(decision.lease_id)  # type: ignore[union-attr]
+
+    def _note_cancel(self, decision: d.CancelRequested) -> None:
+        pool = self._engine.state.pools.get(decision.pool)
+        request = None if pool is None else pool.requests.get(decision.request_id)
+        if request is not None and request.lease is not None:
+            lease = request.lease
+            self._cancelled.setdefault(lease.worker, {})[lease.lease_id] = None
+
+    def _drop_cancel(self, lease_id: str) -> None:
+        for key, leases in self._cancelled.items():
+            if lease_id in leases:
+                del leases[lease_id]
+                if not leases:
+                    del self._cancelled[key]
+                return
+
+    def _forget(self, key: str) -> None:
+        self._turns.pop(key, None)
+        self._cancelled.pop(key, None)
+        for name, newest in self._newest.items():
+            if newest == key:
+                del self._newest[name]
+                return
+
+
+def give_back(engine: Engine, lease_ids: list[str]) -> None:
+    """Ends leases that reached nobody: redelivered at once, nothing held against anybody."""
+    for lease_id in lease_ids:
+        now_ns, nonce = engine.now_ns(), engine.nonce()
+        command = c.Complete(
+            now_ns=now_ns,
+            nonce=nonce,
+            lease_id=lease_id,
+            outcome=d.Outcome.GIVEN_BACK,
+            undelivered=True,
+        )
+        try:
+            engine.apply(command)
+        except SchedulerError:
+            if engine.failed is not None:
+                return
