@@ -20,27 +20,34 @@ def fire_due(state: State, now_ns: int, log: list[d.Decision]) -> None:
     """Fires every timer that is due at `now_ns`."""
     heap = state.timers
     while heap and heap[0][0] <= now_ns:
-        _, sequence, kind, pool, name = heappop(heap)
+        due_ns, sequence, kind, pool, name = heappop(heap)
         if kind == timers.LEASE:
-            _lease_timer(state, sequence, pool, name, now_ns, log)
+            _lease_timer(state, due_ns, sequence, pool, name, now_ns, log)
         elif kind == timers.WAIT:
             _wait_timer(state, sequence, pool, name, now_ns, log)
         elif kind == timers.PAUSE:
             _pause_timer(state, pool, name, now_ns, log)
         elif kind == timers.WORKER:
-            _worker_timer(state, name, now_ns, log)
+            _worker_timer(state, due_ns, name, now_ns, log)
         heap = state.timers
 
 
 def _lease_timer(
-    state: State, sequence: int, pool_name: str, request_id: str, now_ns: int, log: list[d.Decision]
+    state: State,
+    due_ns: int,
+    sequence: int,
+    pool_name: str,
+    request_id: str,
+    now_ns: int,
+    log: list[d.Decision],
 ) -> None:
     pool = state.pools.get(pool_name)
     request = None if pool is None else pool.requests.get(request_id)
     if pool is None or request is None or request.sequence != sequence or request.lease is None:
         state.dead_timers -= 1
         return
-    if timers.lease_due(request) > now_ns:
+    if timers.lease_due(request) > due_ns:
+        # Set for a time that has moved on: it fires in its new place, even if that is due too.
         timers.arm_lease(state, pool, request)
         return
     lease = request.lease
@@ -80,11 +87,15 @@ def _pause_timer(
         resume(state, ended, log, by_timer=True)
 
 
-def _worker_timer(state: State, worker: str, now_ns: int, log: list[d.Decision]) -> None:
+def _worker_timer(
+    state: State, due_ns: int, worker: str, now_ns: int, log: list[d.Decision]
+) -> None:
     seen = state.workers.get(worker)
     if seen is None:
         return
-    if seen.leases == 0 and timers.worker_due(state, worker) <= now_ns:
+    if timers.worker_due(state, worker) > due_ns:
+        timers.arm_worker(state, worker)
+    elif seen.leases == 0:
         record(state, log, d.WorkerGone(now_ns, worker))
     else:
         timers.arm_worker(state, worker, not_before_ns=now_ns + SECOND_NS)
