@@ -80,7 +80,9 @@ def grant_next(state: State, pool: Pool, ask: Ask, log: list[Decision]) -> Dispa
     if pool.reservations:
         request_id = pool.reservations.get(ask.worker)
         if request_id is not None:
-            return _grant_reserved(state, pool, ask, pool.requests[request_id], log)
+            kept = _grant_reserved(state, pool, ask, pool.requests[request_id], log)
+            if kept is not None:
+                return kept
     if pool.backlog.selectable == 0:
         return _why_nothing(pool)
     frame = frame_of(pool, ask.now_ns)
@@ -119,22 +121,26 @@ _NO_FRAME = Frame(0, "", -1, -1, -1)
 
 def _grant_reserved(
     state: State, pool: Pool, ask: Ask, request: Request, log: list[Decision]
-) -> Dispatched | EmptyReason:
-    """Grants the request this worker is kept for, and nothing else.
+) -> Dispatched | EmptyReason | None:
+    """Grants the request this worker is kept for, or nothing else while it is that one's turn.
 
-    It must fit, and its user must not be further ahead than overtaking may reach: other requests of
-    the user can have been dispatched since the worker was reserved.
+    Returns None when the worker goes on to the usual selection: the request's user is held back, or
+    is further ahead than overtaking may reach, since other requests of it can have been dispatched
+    after the worker was reserved. Keeping the worker empty then could stop the pool for good: with
+    nobody else dispatched virtual time stands still, and the user stays ahead.
     """
     flow = pool.flows[request.user_id]
-    if flow.place == OUT or not fits(request, ask.offer):
+    if flow.place == OUT:
+        return None
+    frame = frame_of(pool, ask.now_ns)
+    if pool.backlog.charged and flow.meter > farthest(pool, frame):
+        return None
+    if not fits(request, ask.offer):
         return EmptyReason.RESERVED
     rule = Rule.SHORT_FIRST if request.predicted_class is _SHORT else Rule.LONG
     if pool.policy.class_order is ClassOrder.FCFS:
         rule = Rule.FIRST_COME
     choice = Choice(flow, request, rule, Turn.RESERVED)
-    frame = frame_of(pool, ask.now_ns)
-    if pool.backlog.charged and flow.meter > farthest(pool, frame):
-        return EmptyReason.RESERVED
     return _grant(state, pool, ask, frame, choice, _NO_OVERTAKING, log)
 
 
