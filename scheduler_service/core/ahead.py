@@ -1,0 +1,222 @@
+"""How many waiting requests go before one of them, as things stand: an estimate in bounded time.
+
+Nothing is simulated.  With a finite slack every waiting request has a start tag: its user's meter
+plus the charges of the user's requests before it (SFQ §2.1).  What has a smaller tag goes first;
+the class order shifts that by up to the slack, shorts forwards and longs backwards.  With unbounded
+slack what counts is age, class by class.  Arrivals still to come are left out.
+
+About `BUDGET` requests are looked at; what lies behind them is scaled up.  Where that reaches, the
+count at slack 0, and of FCFS, PSF and QBA with unbounded slack, is what happens if nothing else
+arrives; elsewhere it is off by a few per cent of the backlog (AA: up to a fifth).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from scheduler_service.core.charge import charge_for, slack_for
+from scheduler_service.core.decisions import RequestState
+from scheduler_service.core.policy import ClassOrder, PredictedClass
+from scheduler_service.core.state import Flow, Pool, Request
+
+BUDGET = 2000
+"""Requests looked at for one answer: about a millisecond."""
+
+_STEPS_MIN = 8
+"""Requests of one other user looked at, at least."""
+
+_SHORT = PredictedClass.SHORT
+
+
+class Ahead(NamedTuple):
+    """What goes before a waiting request: requests, and the users they belong to."""
+
+    requests: int
+    users: int
+
+
+def ahead_of(pool: Pool, request: Request) -> Ahead:
+    """Returns what is expected to be dispatched before `request`, a waiting request of `pool`."""
+    due = len(pool.redelivery)
+    if request.state is RequestState.REDELIVERY:
+        older = sum(1 for sequence, _ in pool.redelivery if sequence < request.sequence)
+        return Ahead(older, min(older, len(pool.flows)))
+    found = _by_tags(pool, request) if pool.backlog.charged else _by_age(pool, request)
+    return Ahead(found.requests + due, found.users)
+
+
+# -- finite slack: start tags -----------------------------------------------------------------
+
+
+def _by_tags(pool: Pool, request: Request) -> Ahead:
+    flow = pool.flows[request.user_id]
+    own, tag = _own_before(pool, flow, request)
+    slack = 0
+    if not pool.backlog.user_by_user:
+        slack = slack_for(pool.policy, pool.recent_costs.largest)
+    limits = _limits(pool, request, tag, slack)
+    reach = max(limits)
+    index = pool.backlog.index
+    in_reach: int = index.bisect_left((reach + 1, -1, ""))
+    steps = max(BUDGET // max(in_reach, 1), _STEPS_MIN)
+    users = requests = visited = 0
+    for place in range(0, in_reach, in_reach * _STEPS_MIN // BUDGET + 1):
+        user_id = index[place][2]
+        visited += 1
+        if user_id != flow.user_id:
+            found = _before(pool, pool.flows[user_id], request, limits, steps)
+            requests += found
+            users += found > 0
+    if visited < in_reach:
+        requests = requests * in_reach // visited
+        users = users * in_reach // visited
+    return Ahead(own + requests, users + (own > 0))
+
+
+def _limits(pool: Pool, request: Request, tag: int, slack: int) -> tuple[int, int]:
+    """Returns the start tags below which others' shorts and longs go first."""
+    if pool.policy.class_order is ClassOrder.FCFS:
+        return tag, tag
+    if request.predicted_class is _SHORT:
+        return tag, tag - slack
+    return tag + slack, tag
+
+
+def _own_before(pool: Pool, flow: Flow, request: Request) -> tuple[int, int]:
+    """Returns how many of the user's own requests go first, and the request's start tag."""
+    tag = start = max(flow.meter, pool.virtual_time)
+    count = 0
+    for other in _in_order(pool, flow):
+        if other is request:
+            break
+        if count == BUDGET:
+            rest = max(_place_by_age(flow, request) - count, 0)
+            return count + rest, tag + (tag - start) // count * rest
+        count += 1
+        tag += charge_for(other.cost, flow.weight_milli)
+    return count, tag
+
+
+def _place_by_age(flow: Flow, request: Request) -> int:
+    """Returns about how many of the user's requests are older, by accept sequence."""
+    oldest, newest = flow.oldest(), flow.newest()
+    assert oldest is not None
+    assert newest is not None
+    span = max(newest.sequence - oldest.sequence, 1)
+    return flow.waiting * (request.sequence - oldest.sequence) // span
+
+
+def _before(pool: Pool, flow: Flow, request: Request, limits: tuple[int, int], steps: int) -> int:
+    """Returns how many requests of another user go first."""
+    start, reach = flow.meter, max(limits)
+    found = 0
+    for seen, other in enumerate(_in_order(pool, flow)):
+        if start > reach:
+            break
+        if seen == steps:
+            mean = max((start - flow.meter) // seen, 1)
+            left = min(flow.waiting - seen, (reach - start) // mean)
+            return found + left * found // seen
+        limit = limits[0] if other.predicted_class is _SHORT else limits[1]
+        if start < limit or (start == limit and other.sequence < request.sequence):
+            found += 1
+        start += charge_for(other.cost, flow.weight_milli)
+    return found
+
+
+def _in_order(pool: Pool, flow: Flow) -> Iterator[Request]:
+    """Yields a user's waiting requests in the order in which its own turns will take them."""
+    order = pool.policy.class_order
+    if pool.backlog.fifo or order in {ClassOrder.FCFS, ClassOrder.AA}:
+        yield from _by_sequence(flow)
+        return
+    short, long = flow.oldest_short, flow.oldest_long
+    promotes = order is ClassOrder.QBA and len(pool.sample) >= pool.policy.aging_min_sample
+    counted = flow.short_admission_count
+    while short is not None or long is not None:
+        owed = promotes and counted >= pool.policy.quota_k
+        if long is not None and (owed or short is None):
+            yield long
+            long = long.newer
+            counted = 0 if owed else counted
+        elif short is not None:
+            yield short
+            short = short.newer
+            counted += 1
+
+
+def _by_sequence(flow: Flow) -> Iterator[Request]:
+    short, long = flow.oldest_short, flow.oldest_long
+    while short is not None or long is not None:
+        if long is None or (short is not None and short.sequence < long.sequence):
+            assert short is not None
+            yield short
+            short = short.newer
+        else:
+            yield long
+            long = long.newer
+
+
+# -- unbounded slack: age, class by class -----------------------------------------------------
+
+
+class _Seen:
+    """Counts over the oldest requests.
+
+    Attributes:
+        older_shorts, older_longs: Those older than the request.
+        shorts, longs: All of them.
+    """
+
+    def __init__(self) -> None:
+        self.older_shorts = self.older_longs = self.shorts = self.longs = 0
+        self.users: set[str] = set()
+
+    def add(self, other: Request, sequence: int) -> None:
+        older = other.sequence < sequence
+        if other.predicted_class is _SHORT:
+            self.shorts += 1
+            self.older_shorts += older
+        else:
+            self.longs += 1
+            self.older_longs += older
+        if older:
+            self.users.add(other.user_id)
+
+    def scale(self, of_all: float, of_older: float) -> None:
+        """Scales the counts up to what was not looked at."""
+        self.shorts = int(self.shorts * of_all)
+        self.longs = int(self.longs * of_all)
+        self.older_shorts = int(self.older_shorts * of_older)
+        self.older_longs = int(self.older_longs * of_older)
+
+
+def _by_age(pool: Pool, request: Request) -> Ahead:
+    seen, count = _Seen(), 0
+    last = request.sequence
+    for other in pool.requests.values():
+        if other.state is not RequestState.WAITING or other is request:
+            continue
+        if count == BUDGET:
+            first = next(iter(pool.requests.values())).sequence
+            of_all = pool.waiting / count
+            of_older = max((request.sequence - first) / max(last - first, 1), 1)
+            seen.scale(of_all, min(of_older, of_all))
+            break
+        count += 1
+        last = other.sequence
+        seen.add(other, request.sequence)
+    ahead = min(_by_class(pool, request, seen), pool.waiting - 1)
+    return Ahead(ahead, min(len(seen.users), ahead))
+
+
+def _by_class(pool: Pool, request: Request, seen: _Seen) -> int:
+    order, k = pool.policy.class_order, pool.policy.quota_k
+    short = request.predicted_class is _SHORT
+    if order in {ClassOrder.FCFS, ClassOrder.AA}:
+        return seen.older_shorts + seen.older_longs
+    if order is ClassOrder.PSF:
+        return seen.older_shorts if short else seen.shorts + seen.older_longs
+    counted = pool.short_admission_count
+    if short:
+        return seen.older_shorts + min((seen.older_shorts + counted) // k, seen.longs)
+    return seen.older_longs + min(seen.shorts, max((seen.older_longs + 1) * k - counted, 0))
