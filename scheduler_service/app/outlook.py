@@ -1,15 +1,8 @@
-"""What a waiting request can expect: how many are ahead, and how long it may take.
+"""How many requests go before a waiting one, and how long it may take.
 
-An estimate, made in time that does not grow with the queue:
-
-- own requests ahead: those older in its user's queue that its class order puts first;
-- other users' requests ahead: for every selectable user with a smaller meter, as many of its
-  requests as fit between its meter and the start tag of ours (SFQ §2.1), measured by the charge of
-  its oldest.  At most 32 users are looked at, evenly spread over the order, and the rest is scaled;
-- expected wait: requests ahead, times the mean time between dispatches while the pool was busy.
-
-Later arrivals of other users, promotions and placement may change the order, so it is a forecast
-and no promise.
+The count is that of `core.ahead`, in a budget that every call can pay for.  The expected wait is the
+count times the mean time between dispatches while the pool was busy.  Arrivals still to come,
+promotions and placement may change the order: it is a forecast and no promise.
 """
 
 from collections import deque
@@ -17,12 +10,9 @@ from typing import NamedTuple
 
 from scheduler_service.app.engine import Engine
 from scheduler_service.core import decisions as d
-from scheduler_service.core.charge import charge_for
-from scheduler_service.core.policy import ClassOrder, PredictedClass, WithinUser
+from scheduler_service.core.ahead import BUDGET_AT_ONCE, ahead_of
 from scheduler_service.core.state import Pool, Request
 
-_USERS_SAMPLED = 32
-_WALK_MAX = 1000
 _PACE_WINDOW = 64
 _PACE_MIN = 4
 
@@ -75,11 +65,7 @@ class _Pace:
 
 
 class Forecast:
-    """Makes outlooks.
-
-    Complexity:
-        O(log n) a forecast with at most 32 users and 1000 own requests looked at; O(1) a dispatch.
-    """
+    """Makes outlooks, and keeps the pace of each pool."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -88,12 +74,14 @@ class Forecast:
 
     def outlook(self, pool: Pool, request: Request, now_ns: int) -> Outlook:
         """Returns what a waiting request can expect."""
-        own, own_charge = _own_ahead(pool, request)
-        others, users = _others_ahead(pool, request, own_charge)
-        ahead = own + others
+        requests, users = ahead_of(pool, request, BUDGET_AT_ONCE)
+        return Outlook(requests, users, self.expected_wait_ns(pool, requests, now_ns))
+
+    def expected_wait_ns(self, pool: Pool, requests_ahead: int, now_ns: int) -> int:
+        """Returns how long a request behind so many others may wait; -1 without a pace."""
         pace = self._paces.get(pool.name)
         gap_ns = -1 if pace is None else pace.mean_ns(now_ns)
-        return Outlook(ahead, users, -1 if gap_ns < 0 else gap_ns * (ahead + 1))
+        return -1 if gap_ns < 0 else gap_ns * (requests_ahead + 1)
 
     def _decided(self, _before: int, decisions: list[d.Decision]) -> None:
         for decision in decisions:
@@ -108,63 +96,3 @@ class Forecast:
                     pace.idle()
             elif kind is d.PoolDeleted:
                 self._paces.pop(decision.pool, None)  # type: ignore[union-attr]
-
-
-def _own_ahead(pool: Pool, request: Request) -> tuple[int, int]:
-    """Returns how many of its user's own requests go first, and what they charge (micros)."""
-    flow = pool.flows[request.user_id]
-    passes = pool.policy.within_user is WithinUser.CLASS and (
-        pool.policy.class_order is not ClassOrder.FCFS
-    )
-    count, cost, older = 0, 0, request.older
-    while older is not None and count < _WALK_MAX:
-        count += 1
-        cost += older.cost
-        older = older.older
-    rest = flow.waiting - 1 - count
-    if older is not None and rest > 0:
-        cost += rest * (cost // count)
-        count += rest
-    elif passes and request.predicted_class is PredictedClass.LONG:
-        shorts, short = 0, flow.oldest_short
-        while short is not None and shorts < _WALK_MAX:
-            shorts += 1
-            cost += short.cost
-            short = short.newer
-        count += shorts
-    elif not passes:
-        others = flow.oldest_long
-        if request.predicted_class is PredictedClass.LONG:
-            others = flow.oldest_short
-        walked = 0
-        while others is not None and others.sequence < request.sequence and walked < _WALK_MAX:
-            walked += 1
-            cost += others.cost
-            others = others.newer
-        count += walked
-    return count, charge_for(cost, flow.weight_milli) if cost else 0
-
-
-def _others_ahead(pool: Pool, request: Request, own_charge: int) -> tuple[int, int]:
-    """Returns other users' requests expected first, and how many users they are of."""
-    flow = pool.flows[request.user_id]
-    if not pool.backlog.charged:
-        return pool.waiting - flow.waiting, max(pool.backlog.selectable - 1, 0)
-    index = pool.backlog.index
-    start_tag = flow.meter + own_charge
-    before = index.bisect_left((start_tag, request.sequence, ""))
-    if before == 0:
-        return 0, 0
-    step = max(before // _USERS_SAMPLED, 1)
-    looked = ahead = users = 0
-    for position in range(0, before, step):
-        other = pool.flows[index[position][2]]
-        looked += 1
-        if other is flow:
-            continue
-        oldest = other.oldest()
-        charge = charge_for(oldest.cost, other.weight_milli) if oldest is not None else 1
-        room = -(-(start_tag - other.meter) // charge)
-        ahead += min(other.waiting, max(room, 1))
-        users += 1
-    return ahead * before // looked, users * before // looked
