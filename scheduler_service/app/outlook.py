@@ -1,8 +1,9 @@
 """How many requests go before a waiting one, and how long it may take.
 
-The count is that of `core.ahead`, in a budget that every call can pay for.  The expected wait is the
-count times the mean time between dispatches while the pool was busy.  Arrivals still to come,
-promotions and placement may change the order: it is a forecast and no promise.
+Two counts: one that every call can pay for, O(1), and that of `core.ahead`, about a millisecond, for
+who asks.  The expected wait is the count times the mean time between dispatches while the pool was
+busy.  Arrivals still to come, promotions and placement may change the order: it is a forecast and
+no promise.
 """
 
 from collections import deque
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 from scheduler_service.app.engine import Engine
 from scheduler_service.core import decisions as d
-from scheduler_service.core.ahead import BUDGET_AT_ONCE, ahead_of
+from scheduler_service.core.ahead import ahead_of
 from scheduler_service.core.state import Pool, Request
 
 _PACE_WINDOW = 64
@@ -72,9 +73,25 @@ class Forecast:
         self._paces: dict[str, _Pace] = {}
         engine.listeners.append(self._decided)
 
+    def at_once(self, pool: Pool, request: Request, now_ns: int) -> Outlook:
+        """Returns what a request that was accepted just now can expect.
+
+        While it works off the user's own requests before ours, every other selectable user gets
+        about as many turns (SFQ §3.2), as far as it has requests; with unbounded slack all that
+        waits is counted.
+        """
+        flow = pool.flows[request.user_id]
+        own = flow.waiting - 1
+        others = pool.waiting - flow.waiting
+        users = max(pool.backlog.selectable - 1, 0)
+        if pool.backlog.charged:
+            others = min(others, (own + 1) * users)
+        ahead = own + others
+        return Outlook(ahead, users, self.expected_wait_ns(pool, ahead, now_ns))
+
     def outlook(self, pool: Pool, request: Request, now_ns: int) -> Outlook:
-        """Returns what a waiting request can expect."""
-        requests, users = ahead_of(pool, request, BUDGET_AT_ONCE)
+        """Returns what a waiting request can expect, counted."""
+        requests, users = ahead_of(pool, request)
         return Outlook(requests, users, self.expected_wait_ns(pool, requests, now_ns))
 
     def expected_wait_ns(self, pool: Pool, requests_ahead: int, now_ns: int) -> int:

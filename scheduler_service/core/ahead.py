@@ -5,7 +5,7 @@ plus the charges of the user's requests before it (SFQ §2.1).  What has a small
 the class order shifts that by up to the slack, shorts forwards and longs backwards.  With unbounded
 slack what counts is age, class by class.  Arrivals still to come are left out.
 
-About `budget` requests are looked at; what lies behind them is scaled up.  Where that reaches, the
+About `BUDGET` requests are looked at; what lies behind them is scaled up.  Where that reaches, the
 count at slack 0, and of FCFS, PSF and QBA with unbounded slack, is what happens if nothing else
 arrives; elsewhere it is off by a few per cent of the backlog (AA: up to a fifth).
 """
@@ -21,9 +21,6 @@ from scheduler_service.core.state import Flow, Pool, Request
 BUDGET = 2000
 """Requests looked at for one answer: about a millisecond."""
 
-BUDGET_AT_ONCE = 64
-"""The same where every call pays for it: some tens of microseconds, and a coarser count."""
-
 _STEPS_MIN = 8
 """Requests of one other user looked at, at least."""
 
@@ -37,29 +34,22 @@ class Ahead(NamedTuple):
     users: int
 
 
-def ahead_of(pool: Pool, request: Request, budget: int = BUDGET) -> Ahead:
-    """Returns what is expected to be dispatched before `request`, a waiting request of `pool`.
-
-    Args:
-        pool: Its pool.
-        request: It is WAITING or due for REDELIVERY.
-        budget: Requests looked at, at least 8.
-    """
+def ahead_of(pool: Pool, request: Request) -> Ahead:
+    """Returns what is expected to be dispatched before `request`, a waiting request of `pool`."""
     due = len(pool.redelivery)
     if request.state is RequestState.REDELIVERY:
         older = sum(1 for sequence, _ in pool.redelivery if sequence < request.sequence)
         return Ahead(older, min(older, len(pool.flows)))
-    count = _by_tags if pool.backlog.charged else _by_age
-    found = count(pool, request, budget)
+    found = _by_tags(pool, request) if pool.backlog.charged else _by_age(pool, request)
     return Ahead(found.requests + due, found.users)
 
 
 # -- finite slack: start tags -----------------------------------------------------------------
 
 
-def _by_tags(pool: Pool, request: Request, budget: int) -> Ahead:
+def _by_tags(pool: Pool, request: Request) -> Ahead:
     flow = pool.flows[request.user_id]
-    own, tag = _own_before(pool, flow, request, budget)
+    own, tag = _own_before(pool, flow, request)
     slack = 0
     if not pool.backlog.user_by_user:
         slack = slack_for(pool.policy, pool.recent_costs.largest)
@@ -67,9 +57,9 @@ def _by_tags(pool: Pool, request: Request, budget: int) -> Ahead:
     reach = max(limits)
     index = pool.backlog.index
     in_reach: int = index.bisect_left((reach + 1, -1, ""))
-    steps = max(budget // max(in_reach, 1), _STEPS_MIN)
+    steps = max(BUDGET // max(in_reach, 1), _STEPS_MIN)
     users = requests = visited = 0
-    for place in range(0, in_reach, in_reach * _STEPS_MIN // budget + 1):
+    for place in range(0, in_reach, in_reach * _STEPS_MIN // BUDGET + 1):
         user_id = index[place][2]
         visited += 1
         if user_id != flow.user_id:
@@ -91,14 +81,14 @@ def _limits(pool: Pool, request: Request, tag: int, slack: int) -> tuple[int, in
     return tag + slack, tag
 
 
-def _own_before(pool: Pool, flow: Flow, request: Request, budget: int) -> tuple[int, int]:
+def _own_before(pool: Pool, flow: Flow, request: Request) -> tuple[int, int]:
     """Returns how many of the user's own requests go first, and the request's start tag."""
     tag = start = max(flow.meter, pool.virtual_time)
     count = 0
     for other in _in_order(pool, flow):
         if other is request:
             break
-        if count == budget:
+        if count == BUDGET:
             rest = max(_place_by_age(flow, request) - count, 0)
             return count + rest, tag + (tag - start) // count * rest
         count += 1
@@ -200,13 +190,13 @@ class _Seen:
         self.older_longs = int(self.older_longs * of_older)
 
 
-def _by_age(pool: Pool, request: Request, budget: int) -> Ahead:
+def _by_age(pool: Pool, request: Request) -> Ahead:
     seen, count = _Seen(), 0
     last = request.sequence
     for other in pool.requests.values():
         if other.state is not RequestState.WAITING or other is request:
             continue
-        if count == budget:
+        if count == BUDGET:
             first = next(iter(pool.requests.values())).sequence
             of_all = pool.waiting / count
             of_older = max((request.sequence - first) / max(last - first, 1), 1)

@@ -128,3 +128,17 @@ async def abort(
     """Ends a call with an error."""
     await context.abort_with_status(rpc_status.to_status(status_of(error, retry_after_seconds)))
     raise AssertionError  # abort_with_status never returns
+
+
+_LEASE_ERRORS: dict[str, tuple[type[SchedulerError], str]] = {
+    "LEASE_UNKNOWN": (Unknown, "There is no such lease."),
+    "LEASE_SUPERSEDED": (Superseded, "Another lease of the request was granted since."),
+    "LEASE_EXPIRED": (WrongState, "The lease has ended."),
+    "LEASE_OF_OTHER_WORKER": (Denied, "Another worker holds the lease."),
+}
+
+
+def lease_error(reason: str, lease_id: str) -> SchedulerError:
+    """Returns the error that the core's reason for not renewing a lease stands for."""
+    kind, message = _LEASE_ERRORS[reason]
+    return kind(reason, message, leaseId=lease_id)

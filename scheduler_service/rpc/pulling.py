@@ -1,0 +1,306 @@
+"""`NextDispatch`: one call of a worker, from its fields to its leases.
+
+1. Carried completions are applied, whatever becomes of the rest.
+2. The rest is checked; the core is asked.
+3. If there is nothing and the caller waits, the call is parked (`app.waiters`), in the same turn.
+4. The answer is made in the turn of the grant and sent when it is durable.
+
+A call that is cancelled after its grant was decided gives the leases back at once; with an
+idempotency key it does not, since a repeat asks for the same leases.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fairsched.v1 import decision_pb2
+from fairsched.v1 import scheduler_service_pb2 as pb
+from scheduler_service.app.application import Application
+from scheduler_service.app.limits import (
+    BATCH_MAX,
+    DAY_NS,
+    DEADLINE_MARGIN_NS,
+    LABELS_MAX,
+    LEASE_NS_MIN,
+    POOLS_PER_CALL_MAX,
+    SECOND_NS,
+    TOKENS_MAX,
+    WAIT_DURATION_NS_MAX,
+)
+from scheduler_service.app.waiters import Parked
+from scheduler_service.app.workers import SESSION_PREFIX, give_back
+from scheduler_service.core import commands as c
+from scheduler_service.core import decisions as d
+from scheduler_service.core.admission import pool_named
+from scheduler_service.core.errors import NotReady, SchedulerError, WrongState
+from scheduler_service.core.policy import PoolMode, PredictedClass
+from scheduler_service.rpc import convert
+from scheduler_service.rpc.calls import Context, peer_of, remaining_ns
+from scheduler_service.rpc.delivery import Delivery
+from scheduler_service.rpc.identity import Identity
+from scheduler_service.rpc.validate import Checks
+
+if TYPE_CHECKING:
+    from scheduler_service.core.state import Worker
+
+_CLASSES = frozenset(int(value) for value in PredictedClass)
+_MAX_LEASES = 10**9
+_NO_OFFER = decision_pb2.Offer()
+_ENDS_THE_WAIT = {d.EmptyReason.DRAINING}
+
+
+def check_offer(message: decision_pb2.Offer, checks: Checks, field: str = "offer") -> None:
+    """Checks what a worker says it can take."""
+    if message.HasField("free_tokens"):
+        checks.number(f"{field}.free_tokens", message.free_tokens, 0, TOKENS_MAX)
+    if message.HasField("total_tokens"):
+        checks.number(f"{field}.total_tokens", message.total_tokens, 0, TOKENS_MAX)
+    for index, value in enumerate(message.accepted_classes):
+        checks.enum(f"{field}.accepted_classes[{index}]", value, _CLASSES, required=True)
+    checks.ids(f"{field}.labels", message.labels, LABELS_MAX)
+    if message.max_leases:
+        checks.number(f"{field}.max_leases", message.max_leases, 0, _MAX_LEASES)
+
+
+def check_lease_duration(
+    x: "pb.NextDispatchRequest | pb.RenewLeaseRequest | pb.WorkerSessionRequest"
+    " | pb.GatewaySessionRequest | pb.AcquireRequest",
+    checks: Checks,
+) -> int:
+    """Checks a lease duration and returns it in nanoseconds; 0 takes the pool's."""
+    if not x.HasField("lease_duration"):
+        return 0
+    return checks.duration("lease_duration", x.lease_duration, LEASE_NS_MIN, DAY_NS)
+
+
+def require_pull(app: Application, pools: Sequence[str]) -> None:
+    """Checks that workers may take from these pools.
+
+    Raises:
+        Unknown: POOL_UNKNOWN.
+        WrongState: POOL_MODE.
+    """
+    for name in pools:
+        if pool_named(app.engine.state, name).policy.mode is PoolMode.GATE:
+            raise WrongState(
+                "POOL_MODE", f"Pool {name!r} is a gate: no worker takes from it.", pool=name
+            )
+
+
+@dataclass(slots=True)
+class _Pull:
+    """One call that asks for work.
+
+    Attributes:
+        template: The command; time, nonce and the order of pools are those of each attempt.
+        key: Key of the worker.
+        wait_ns: How long the call waits for its first request.
+    """
+
+    template: c.NextDispatch
+    key: str
+    wait_ns: int
+
+
+class Pulling:
+    """Serves `NextDispatch`."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+
+    async def next_dispatch(
+        self,
+        x: pb.NextDispatchRequest,
+        context: Context,
+        caller: Identity,
+        results: list[pb.CompleteResult],
+    ) -> pb.NextDispatchResponse:
+        """Gives the caller its requests.
+
+        Args:
+            x: As stated.
+            context: The call.
+            caller: Who calls.
+            results: Of the completions that the call carried, applied already.
+
+        Raises:
+            InvalidCommand: Names every bad field.
+            Unknown: POOL_UNKNOWN, WORKER_UNKNOWN.
+            WrongState: POOL_MODE.
+            Superseded: SESSION_SUPERSEDED.
+            LimitReached: CALLS_PARKED_FULL, WORKERS_FULL.
+        """
+        pull = self._read(x, caller)
+        app = self._app
+        answer: c.Dispatches = app.engine.apply(self._command(pull))
+        repeated = answer.existing is c.Existing.REPEATED
+        if answer.granted or repeated or not pull.wait_ns or answer.empty_reason in _ENDS_THE_WAIT:
+            return await self._send(pull, answer, Delivery(app.engine, answer), results)
+        left = remaining_ns(context)
+        wait_ns = pull.wait_ns if left is None else min(pull.wait_ns, left - DEADLINE_MARGIN_NS)
+        if wait_ns <= 0:
+            return await self._send(pull, answer, Delivery(app.engine, answer), results)
+        peer = peer_of(context, caller)
+        app.slots.take_call(peer)
+        try:
+            answer, delivery = await self._parked(pull, answer, wait_ns)
+        finally:
+            app.slots.free_call(peer)
+        return await self._send(pull, answer, delivery, results)
+
+    def _read(self, x: pb.NextDispatchRequest, caller: Identity) -> _Pull:
+        checks = Checks()
+        pools = checks.ids("pools", x.pools, POOLS_PER_CALL_MAX)
+        checks.id("session_id", x.session_id, required=False)
+        checks.id("worker_id", x.worker_id, required=not x.session_id)
+        if x.worker_id.startswith(SESSION_PREFIX):
+            checks.bad("worker_id", f"must not begin with {SESSION_PREFIX!r}")
+        if not pools and not x.session_id:
+            checks.bad("pools", "is required without session_id")
+        if len(set(pools)) != len(pools):
+            checks.bad("pools", "must not name a pool twice")
+        if x.HasField("offer"):
+            check_offer(x.offer, checks)
+        count = checks.count("max_dispatches", x.max_dispatches, BATCH_MAX, 1)
+        wait_ns = 0
+        if x.HasField("wait_duration"):
+            limit = WAIT_DURATION_NS_MAX
+            wait_ns = checks.duration("wait_duration", x.wait_duration, 0, limit)
+        lease_ns = check_lease_duration(x, checks)
+        checks.id("idempotency_key", x.idempotency_key, required=False)
+        if len(x.completions) > BATCH_MAX:
+            found = len(x.completions)
+            checks.bad("completions", f"must have at most {BATCH_MAX} entries, has {found}")
+        checks.done()
+        session: Worker | None = None
+        if x.session_id:
+            session = self._app.workers.session(x.session_id)
+            if x.worker_id and x.worker_id != session.name:
+                checks.bad("worker_id", "is not the worker of session_id")
+                checks.done()
+            self._app.workers.require_current(session)
+            pools = pools or session.pools
+        for pool in pools:
+            caller.require_pool(pool)
+        require_pull(self._app, pools)
+        offer = convert.ANY_OFFER
+        if x.HasField("offer") or session is not None:
+            base = None if session is None else session.offer
+            offer = convert.offer_from(x.offer if x.HasField("offer") else _NO_OFFER, base)
+        key = x.session_id or x.worker_id
+        template = c.NextDispatch(
+            now_ns=0,
+            peer=caller.name,
+            pools=pools,
+            worker=key,
+            offer=offer,
+            max_dispatches=count,
+            lease_duration_ns=lease_ns,
+            idempotency_key=x.idempotency_key,
+            hand_over=not x.hand_over_disabled,
+        )
+        return _Pull(template, key, wait_ns)
+
+    def _command(self, pull: _Pull) -> c.NextDispatch:
+        engine, template = self._app.engine, pull.template
+        pools = template.pools
+        if len(pools) > 1:
+            pools = self._app.workers.rotated(pull.key, pools)
+        return msgspec.structs.replace(
+            template, now_ns=engine.now_ns(), nonce=engine.nonce(), pools=pools
+        )
+
+    async def _parked(
+        self, pull: _Pull, empty: c.Dispatches, wait_ns: int
+    ) -> tuple[c.Dispatches, Delivery]:
+        """Waits for the first request; to be called in the turn that found nothing."""
+        app = self._app
+        loop = asyncio.get_running_loop()
+        granted: asyncio.Future[tuple[c.Dispatches, Delivery] | None] = loop.create_future()
+        delivery: Delivery | None = None
+
+        def grant(answer: c.Dispatches) -> None:
+            nonlocal delivery
+            delivery = Delivery(app.engine, answer)
+            if granted.done():
+                self._undo(pull, delivery)
+            else:
+                granted.set_result((answer, delivery))
+
+        def refuse(error: SchedulerError) -> None:
+            if not granted.done():
+                granted.set_exception(error)
+
+        def give_up() -> None:
+            app.waiters.unpark(parked)
+            if not granted.done():
+                granted.set_result(None)
+
+        parked = Parked(pull.template.pools, lambda: self._command(pull), grant, refuse)
+        app.waiters.park(parked)
+        timer = loop.call_later(wait_ns / SECOND_NS, give_up)
+        try:
+            found = await granted
+        except asyncio.CancelledError:
+            if delivery is not None:
+                self._undo(pull, delivery)
+            raise
+        except NotReady:
+            if app.engine.failed is not None:
+                raise
+            found = None
+        finally:
+            timer.cancel()
+            app.waiters.unpark(parked)
+        if found is None:
+            return empty, Delivery(app.engine, empty)
+        return found
+
+    async def _send(
+        self,
+        pull: _Pull,
+        answer: c.Dispatches,
+        delivery: Delivery,
+        results: list[pb.CompleteResult],
+    ) -> pb.NextDispatchResponse:
+        """Returns the answer when it is durable."""
+        app = self._app
+        reply = pb.NextDispatchResponse(
+            empty_reason=int(answer.empty_reason),  # type: ignore[arg-type]
+            stalled_request_id=note_stall(app, pull.template.pools, pull.key, answer),
+            completion_results=results,
+            cancelled_lease_ids=app.workers.cancelled(pull.key),
+            duplicate=answer.existing is c.Existing.REPEATED,
+        )
+        try:
+            await delivery.prepare()
+        except asyncio.CancelledError:
+            self._undo(pull, delivery)
+            raise
+        reply.dispatches.extend(delivery.dispatches)
+        return reply
+
+    def _undo(self, pull: _Pull, delivery: Delivery) -> None:
+        """Gives back what a cancelled call was granted, unless it will be asked for again."""
+        delivery.abandon()
+        if not pull.template.idempotency_key:
+            give_back(self._app.engine, delivery.lease_ids)
+
+
+def note_stall(app: Application, pools: Sequence[str], key: str, answer: c.Dispatches) -> str:
+    """Returns the request that waits for room, if the answer says that there is one."""
+    state = app.engine.state
+    if answer.empty_reason is d.EmptyReason.STALLED_BY and answer.stalled_by:
+        for name in pools:
+            if answer.stalled_by in state.pools[name].requests:
+                app.stalled[name] = (answer.stalled_by, app.engine.now_ns())
+        return answer.stalled_by
+    if answer.empty_reason is d.EmptyReason.RESERVED:
+        for name in pools:
+            kept_for = state.pools[name].reservations.get(key)
+            if kept_for:
+                return kept_for
+    return ""
