@@ -22,7 +22,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from scheduler_service.app.clock import monotonic_ns
 from scheduler_service.app.commit import Commit, GroupCommitter
+from scheduler_service.app.histogram import SHORT_BOUNDS_NS, DurationHistogram
 from scheduler_service.app.ports import Clock, Group, Payload, Reporter, Store
 from scheduler_service.core import decisions as d
 from scheduler_service.core.commands import Command, Tick
@@ -60,6 +62,7 @@ class Engine:
         publishers: Told of groups as they become durable.
         last_tick_ns: When timers were last looked at; for health.
         log: The committer; for metrics.
+        decide_latency: How long commands took to decide, without their commit.
     """
 
     def __init__(self, state: State, clock: Clock, store: Store, report: Reporter) -> None:
@@ -72,6 +75,7 @@ class Engine:
         self.publishers: list[Publisher] = []
         self.last_tick_ns = clock.now_ns()
         self.log = GroupCommitter(store, on_durable=self._durable, on_failure=self._stop)
+        self.decide_latency = DurationHistogram(SHORT_BOUNDS_NS)
         self._report = report
         self._loop = asyncio.get_running_loop()
         self._payload_keys = set(store.payload_keys())
@@ -126,6 +130,7 @@ class Engine:
             raise _stalled()
         log: list[d.Decision] = []
         before = self.state.sequence
+        began_ns = monotonic_ns()
         try:
             return apply(self.state, command, log)
         except AssertionError as error:
@@ -134,6 +139,7 @@ class Engine:
         finally:
             if log:
                 self._take(before, log, payload)
+            self.decide_latency.observe(monotonic_ns() - began_ns)
 
     def _take(self, before: int, decisions: list[d.Decision], payload: Payload | None) -> None:
         log = self.log

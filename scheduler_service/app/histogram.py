@@ -11,20 +11,31 @@ BOUNDS_NS = (
 )
 """Upper bounds of the buckets, inclusive: 0.1 ms … 10 s; one more bucket is without end."""
 
+SHORT_BOUNDS_NS = tuple(
+    micros * 1000
+    for micros in (5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 50_000, 250_000)
+)
+"""The same for what happens in memory: 5 us … 250 ms."""
+
 
 class DurationHistogram:
     """Counts durations by bucket.  One thread observes; any thread may read, slightly late.
 
+    Args:
+        bounds_ns: Upper bounds of the buckets, inclusive, rising.
+
     Attributes:
-        counts: Observations by bucket, not cumulative; one more than `BOUNDS_NS`.
+        bounds_ns: As stated.
+        counts: Observations by bucket, not cumulative; one more than there are bounds.
         sum_ns: Sum of all observations.
         max_ns: Largest observation.
     """
 
-    __slots__ = ("counts", "max_ns", "sum_ns")
+    __slots__ = ("bounds_ns", "counts", "max_ns", "sum_ns")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS_NS) + 1)
+    def __init__(self, bounds_ns: tuple[int, ...] = BOUNDS_NS) -> None:
+        self.bounds_ns = bounds_ns
+        self.counts = [0] * (len(bounds_ns) + 1)
         self.sum_ns = 0
         self.max_ns = 0
 
@@ -35,7 +46,7 @@ class DurationHistogram:
 
     def observe(self, duration_ns: int) -> None:
         """Counts one duration, at least 0."""
-        self.counts[bisect_left(BOUNDS_NS, duration_ns)] += 1
+        self.counts[bisect_left(self.bounds_ns, duration_ns)] += 1
         self.sum_ns += duration_ns
         self.max_ns = max(self.max_ns, duration_ns)
 
@@ -47,7 +58,7 @@ class DurationHistogram:
         """
         rank = -(-self.count * basis_points // 10_000)
         seen = 0
-        for bound_ns, count in zip(BOUNDS_NS, self.counts, strict=False):
+        for bound_ns, count in zip(self.bounds_ns, self.counts, strict=False):
             seen += count
             if rank and seen >= rank:
                 return min(bound_ns, self.max_ns)
