@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
+from rich.table import Table
+
+from scheduler_service.core.policy import PoolPolicy
+from scheduler_service.sim.capacity import at_load
+from scheduler_service.sim.single import SingleRun, run_one
+from scheduler_service.sim.specs import MethodSpec, RunSpec, StreamSpec
 
 app = typer.Typer(help="Evaluate scheduling policies before deploying them.")
 _console = Console()
 
 DEFAULT_FOLDER = Path("fairsched-results")
+_USERS_SHOWN = 25
 _NEEDED = ("numpy", "scipy", "matplotlib", "pyarrow")
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for results.")]
@@ -38,6 +45,105 @@ def _need_extra() -> None:
     if missing:
         _console.print(f"Missing: {', '.join(missing)}. Install with: pip install 'fairsched[sim]'")
         raise typer.Exit(2)
+
+
+Engines = Annotated[int, typer.Option(min=1, help="Engines behind the scheduler.")]
+PaperEngine = Annotated[
+    bool, typer.Option("--paper-engine", help="The paper's KV rule instead of the safe one.")
+]
+Load = Annotated[
+    float,
+    typer.Option(min=0.0, max=5.0, help="Offered over possible; 0 keeps the stream's own rate."),
+]
+Count = Annotated[int, typer.Option(min=0, help="Requests a run; 0: all of a trace.")]
+Pool = Annotated[str, typer.Option(help="Pool to read from a decision log of several pools.")]
+
+
+def _stream(
+    trace: list[Path] | None, count: int, seed: int, load: float, like: RunSpec, pool: str = ""
+) -> StreamSpec:
+    """Returns the stream that the options mean, at the load they mean."""
+    if trace:
+        paths = tuple(str(path) for path in trace)
+        spec = StreamSpec("trace", seed, 0.0, count, "work", paths=paths, pool=pool)
+    else:
+        spec = StreamSpec("users", seed, count=count or 5000)
+    return at_load(spec, load, like) if load else spec
+
+
+@app.command()
+def simulate(
+    method: Annotated[
+        str, typer.Argument(help="A preset (fair_qba, sfq, qba, psf, aa, fcfs) or a baseline.")
+    ] = "fair_qba",
+    *,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="Policy field, as quota_k=4; repeat.")
+    ] = None,
+    trace: Traces = None,
+    pool: Pool = "",
+    load: Load = 0.95,
+    count: Count = 5000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic stream.")] = 0,
+    engines: Engines = 1,
+    paper_engine: PaperEngine = False,
+    faults: Annotated[int | None, typer.Option(help="Seed of faults; none without.")] = None,
+    decisions: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Write the decision log here.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Runs one policy over one stream and shows what it does to each user."""
+    _need_extra()
+    shape: Literal["paper", "safe"] = "paper" if paper_engine else "safe"
+    try:
+        spec = MethodSpec(method, _changes(setting))
+        like = RunSpec(StreamSpec(), spec, shape, engines)
+        stream = _stream(trace, count, seed, load, like, pool)
+        one = run_one(RunSpec(stream, spec, shape, engines), faults=faults, decisions=decisions)
+    except (ValueError, TypeError) as error:
+        raise typer.BadParameter(str(error)) from error
+    if as_json:
+        typer.echo(one.as_json())
+        return
+    _show(one)
+
+
+def _changes(settings: list[str] | None) -> tuple[tuple[str, int], ...]:
+    """Reads `field=value` options; values are whole numbers."""
+    found = {}
+    for text in settings or ():
+        name, sign, value = text.partition("=")
+        if not sign or name not in PoolPolicy.__struct_fields__:
+            message = f"{text!r} is not a policy field and a value"
+            raise ValueError(message)
+        found[name] = int(value)
+    return tuple(sorted(found.items()))
+
+
+def _show(one: SingleRun) -> None:
+    waits = Table("requests", "mean", "P50", "P90", "P99", title="Wait, seconds")
+    for group in ("", "short_", "long_", "light_", "heavy_"):
+        values = [one.measures.get(f"{group}wait_{s}_s") for s in ("mean", "p50", "p90", "p99")]
+        if values[0] is not None:
+            waits.add_row(group.strip("_") or "all", *(f"{v:.3f}" for v in values if v is not None))
+    _console.print(waits)
+    users = Table(
+        "user", "requests", "share", "ideal share", "mean wait", "P99 wait", title="Users"
+    )
+    for row in one.users[:_USERS_SHOWN]:
+        users.add_row(
+            f"{row.user}{' (heavy)' if row.heavy else ''}",
+            str(row.requests),
+            f"{row.cost_share:.1%}",
+            f"{row.ideal_share:.1%}",
+            f"{row.wait_mean_s:.3f}",
+            f"{row.wait_p99_s:.3f}",
+        )
+    _console.print(users)
+    rest = {k: v for k, v in one.measures.items() if "wait" not in k and "ttft" not in k}
+    for name, value in {**rest, **one.notes}.items():
+        _console.print(f"{name}: {value:.6g}")
 
 
 @app.command()
@@ -80,4 +186,74 @@ def reproduce(
     for outcome in outcomes:
         held = [c.holds for c in outcome.comparisons] + [c.holds for c in outcome.checks]
         _console.print(f"{outcome.title}: {sum(held)} of {len(held)} hold")
+    _console.print(f"Report: {path}")
+
+
+@app.command()
+def compare(
+    *,
+    trace: Traces = None,
+    load: Annotated[float, typer.Option(min=0.05, max=3.0, help="Offered over possible.")] = 0.95,
+    seeds: Annotated[int, typer.Option(min=1, help="Synthetic repetitions.")] = 10,
+    count: Count = 5000,
+    engines: Engines = 1,
+    paper_engine: PaperEngine = False,
+    out: Out = DEFAULT_FOLDER / "compare",
+    jobs: Jobs = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Compares every method over the same streams, and what slack, k and gamma trade."""
+    _need_extra()
+    from scheduler_service.sim import compare as comparison  # noqa: PLC0415 - needs the extra
+
+    plan = comparison.Plan(
+        out,
+        tuple(str(path) for path in trace or ()),
+        load,
+        seeds,
+        count,
+        "paper" if paper_engine else "safe",
+        engines,
+        jobs,
+        quiet,
+    )
+    _console.print(f"Report: {comparison.run(plan)}")
+
+
+@app.command()
+def tune(
+    *,
+    goal: Annotated[
+        list[str] | None,
+        typer.Option("--goal", help="Upper limit, as light_wait_p99_s<2; repeat."),
+    ] = None,
+    trace: Traces = None,
+    pool: Pool = "",
+    load: Load = 0.95,
+    count: Count = 5000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic stream.")] = 0,
+    engines: Engines = 1,
+    paper_engine: PaperEngine = False,
+    out: Out = DEFAULT_FOLDER / "tune",
+    jobs: Jobs = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Finds slack, k, gamma and policy for a stream and goals, and says what they cost."""
+    _need_extra()
+    from scheduler_service.sim import tune as tuning  # noqa: PLC0415 - needs the extra
+
+    shape: Literal["paper", "safe"] = "paper" if paper_engine else "safe"
+    like = RunSpec(StreamSpec(), MethodSpec("fair_qba"), shape, engines)
+    try:
+        goals = tuple(tuning.parse_goal(text) for text in goal or ())
+        stream = _stream(trace, count, seed, load, like, pool)
+        plan = tuning.Plan(out, stream, goals, shape, engines, jobs, quiet)
+        best, path = tuning.run(plan)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    _console.print(tuning.settings_text(best.method))
+    for wanted in goals:
+        met = "met" if wanted.missed_by(best.measures) == 0 else "not met"
+        value = best.measures[wanted.measure]
+        _console.print(f"{wanted.measure}: {value:.3g}, at most {wanted.limit:g}: {met}")
     _console.print(f"Report: {path}")

@@ -180,6 +180,8 @@ class CoreMethod:
                 cost=self._workload.cost[request],
                 predicted_class=self._classes[request],
                 kv_tokens=self._needs[request],
+                prompt_tokens=self._workload.prompt[request],
+                expected_output_tokens=self._workload.predicted_response[request],
             )
         )
         self.waiting += 1

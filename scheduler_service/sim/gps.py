@@ -11,10 +11,18 @@ Source:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from scheduler_service.sim.model import NS_PER_SECOND
 
 if TYPE_CHECKING:
     from scheduler_service.sim.model import RunLog, Workload
+
+
+INTERVAL_NS: Final = 10 * NS_PER_SECOND
+"""Length of the intervals over which shares are compared."""
 
 
 def max_min(demand: list[float], weight: list[float], capacity: float) -> list[float]:
@@ -74,7 +82,23 @@ class FluidServer:
             self.backlog[user] = max(0.0, self.backlog[user] - share)
 
 
-def ideal_shares(workload: Workload, log: RunLog) -> tuple[list[float], list[float], float]:
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Cost that users were dispatched, beside what GPS would have given them.
+
+    Attributes:
+        got, ideal: Cost units of each user, up to the last arrival.
+        lag: Largest amount by which any user was behind GPS at any dispatch, cost units.
+        intervals: The same (got, ideal) for each `INTERVAL_NS` of the run.
+    """
+
+    got: list[float]
+    ideal: list[float]
+    lag: float
+    intervals: list[tuple[list[float], list[float]]]
+
+
+def ideal_shares(workload: Workload, log: RunLog) -> Shares:
     """Compares what users were dispatched with what GPS would have given them.
 
     Looks at the run up to its last arrival: after that everything waiting is served, and every
@@ -83,23 +107,32 @@ def ideal_shares(workload: Workload, log: RunLog) -> tuple[list[float], list[flo
     Args:
         workload: The stream.
         log: A run over it.
-
-    Returns:
-        Cost dispatched of each user, the same under GPS, and the largest amount by which any
-        user was behind GPS at any dispatch, in cost units.
     """
     fluid = FluidServer([weight / 1000 for weight in workload.weights_milli])
     got = [0.0] * len(workload.users)
     arrived, count, lag = 0, len(workload), 0.0
     end_ns = workload.arrival_ns[-1] if count else 0
+    marks: list[tuple[list[float], list[float]]] = []
     for request in log.order:
         now_ns = log.start_ns[request]
         if now_ns > end_ns:
             break
+        while len(marks) < now_ns // INTERVAL_NS:
+            marks.append((list(got), list(fluid.served)))
         while arrived < count and workload.arrival_ns[arrived] <= now_ns:
             fluid.arrive(workload.user[arrived], workload.cost[arrived])
             arrived += 1
         got[workload.user[request]] += workload.cost[request]
         fluid.serve(workload.cost[request])
         lag = max(lag, *(ideal - real for ideal, real in zip(fluid.served, got, strict=True)))
-    return got, fluid.served, lag
+    marks.append((list(got), list(fluid.served)))
+    zero = [0.0] * len(got)
+    steps = [
+        (_difference(after[0], before[0]), _difference(after[1], before[1]))
+        for before, after in pairwise([(zero, zero), *marks])
+    ]
+    return Shares(got, fluid.served, lag, steps)
+
+
+def _difference(after: list[float], before: list[float]) -> list[float]:
+    return [a - b for a, b in zip(after, before, strict=True)]

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 _FAR: Final = 1 << 62
 
 
+class StuckError(RuntimeError):
+    """A run without faults stopped with requests waiting: the method does not conserve work."""
+
+
 def kv_needs(workload: Workload, shape: EngineShape) -> list[int]:
     """Returns the KV space each request must find free.
 
@@ -50,6 +54,9 @@ def simulate(
 
     Returns:
         What happened to every request.
+
+    Raises:
+        StuckError: Without faults, requests are left that the method never dispatched.
     """
     count = len(workload)
     log = RunLog([-1] * count, [-1] * count, [-1] * count)
@@ -60,6 +67,10 @@ def simulate(
     log.engines = [engine.totals for engine in fleet]
     if faults is None:
         _run(workload, method, fleet, outside)
+        unfinished = sum(at_ns < 0 for at_ns in log.finish_ns)
+        if unfinished:
+            msg = f"{method.name}: {unfinished} of {count} requests were never finished"
+            raise StuckError(msg)
     else:
         faults.run(workload, method, fleet, outside)
     log.end_ns = max((engine.working_until_ns for engine in fleet), default=0)

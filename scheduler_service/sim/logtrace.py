@@ -110,13 +110,11 @@ def _kind_and_fields(record: Any) -> tuple[str, dict[str, Any]]:
 def _accepted(fields: dict[str, Any]) -> Row:
     prompt, expected = int(fields["prompt_tokens"]), int(fields["expected_output_tokens"])
     cost = int(fields["cost"])
-    prompt = prompt or max(1, cost - expected)
-    expected = expected or max(1, cost - prompt)
     return Row(
         int(fields["now_ns"]) / NS_PER_SECOND,
         str(fields["user_id"]),
-        prompt,
-        expected,
+        prompt or max(1, cost - expected),
+        expected or max(1, cost - prompt),
         expected,
         cost,
         _is_long(fields["predicted_class"]),

@@ -124,20 +124,29 @@ def fairness(
 ) -> tuple[Measures, GapReport]:
     """Returns shares against the ideal, Jain's index and the largest gap against its bound.
 
+    Share error: in each 10 s, the largest difference between a user's share of the cost
+    dispatched and its share under GPS; Jain's index of received over ideal; both averaged over
+    the intervals by cost.
+
     Args:
         workload: The stream.
         log: A run over it.
         slack: Slack of each dispatch in micro cost units; none is 0.
     """
-    got, ideal, lag = ideal_shares(workload, log)
-    total = max(sum(got), 1.0)
+    shares = ideal_shares(workload, log)
     report = service_gap(workload, log, slack)
-    ratios = [g / i for g, i in zip(got, ideal, strict=True) if i > 0]
-    errors = [abs(g - i) / total for g, i in zip(got, ideal, strict=True)]
+    errors, indexes, weights = [], [], []
+    for got, ideal in shares.intervals:
+        total = sum(got)
+        if total > 0:
+            errors.append(max(abs(g - i) for g, i in zip(got, ideal, strict=True)) / total)
+            indexes.append(jain([g / i for g, i in zip(got, ideal, strict=True) if i > 0]))
+            weights.append(total)
+    whole = sum(weights) or 1.0
     return {
-        "share_error_max": max(errors, default=0.0),
-        "gps_lag_max_units": lag,
-        "jain_of_ideal": jain(ratios) if ratios else 1.0,
+        "share_error_10s": sum(e * w for e, w in zip(errors, weights, strict=True)) / whole,
+        "jain_10s": sum(j * w for j, w in zip(indexes, weights, strict=True)) / whole,
+        "gps_lag_max_units": shares.lag,
         "gap_max_units": report.gap_micros / 1e6,
         "gap_bound_units": report.bound_micros / 1e6,
         "gap_over_bound_max": report.worst_ratio,
@@ -182,7 +191,8 @@ def by_user(workload: Workload, log: RunLog) -> list[UserRow]:
     """Returns one row a user, the ones with the largest cost first."""
     import numpy as np  # noqa: PLC0415 - extra `sim`
 
-    got, ideal, _ = ideal_shares(workload, log)
+    shares = ideal_shares(workload, log)
+    got, ideal = shares.got, shares.ideal
     wait, user = waits_s(workload, log), np.asarray(workload.user)
     heavy, total = heavy_users(workload), max(sum(got), 1.0)
     rows = []

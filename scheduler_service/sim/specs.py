@@ -18,6 +18,7 @@ from scheduler_service.core.decisions import ALGORITHM_VERSION
 from scheduler_service.core.policy import PRESETS, PoolPolicy, violations
 from scheduler_service.sim.baselines import BASELINES
 from scheduler_service.sim.baselines.deficit import DeficitRoundRobin
+from scheduler_service.sim.baselines.tags import FinishTags
 from scheduler_service.sim.core_method import CoreMethod, paper_policy
 from scheduler_service.sim.kernel import simulate
 from scheduler_service.sim.logtrace import read_any
@@ -74,11 +75,13 @@ class MethodSpec(msgspec.Struct, frozen=True):
         name: A preset of the core, `paper:` and a class order, or a baseline's name.
         changes: Fields of the core's policy that differ from the preset.
         quantum: With `drr`: the quantum in cost units.
+        capacity: With `wfq`: cost units a second of the fluid server beside it.
     """
 
     name: str
     changes: tuple[tuple[str, int], ...] = ()
     quantum: int = 0
+    capacity: int = 0
 
     @property
     def is_core(self) -> bool:
@@ -204,6 +207,8 @@ def method_of(spec: MethodSpec) -> Method:
         return CoreMethod(spec.label, policy_of(spec))
     if spec.name == "drr" and spec.quantum:
         return DeficitRoundRobin(spec.quantum)
+    if spec.name == "wfq" and spec.capacity:
+        return FinishTags(spec.capacity)
     if spec.name not in BASELINES:
         known = ", ".join([*PRESETS, *BASELINES])
         msg = f"no method {spec.name!r}; there are {known}"

@@ -5,5 +5,8 @@ from typing import Final
 
 _HERE: Final = Path(__file__).parent
 
-AZURE_SAMPLE: Final = _HERE / "azure_2023_sample.csv"
-MULTI_TENANT_SAMPLE: Final = _HERE / "multi_tenant_sample.csv"
+AZURE_SAMPLE: Final = (
+    str(_HERE / "azure_2023_conv_sample.csv"),
+    str(_HERE / "azure_2023_code_sample.csv"),
+)
+MULTI_TENANT_SAMPLE: Final = (str(_HERE / "multi_tenant_sample.csv"),)

@@ -181,7 +181,7 @@ def table2(plan: Plan, results: Results) -> Outcome:
     from scheduler_service.sim.data import AZURE_SAMPLE  # noqa: PLC0415 - found when needed
 
     out = Outcome("table2", "Table II: windows of the Azure trace")
-    paths = plan.traces or (str(AZURE_SAMPLE),)
+    paths = plan.traces or AZURE_SAMPLE
     windows = plan.windows if plan.traces else min(plan.windows, 20)
     specs = sweeps.table2_specs(paths, windows)
     run_all(specs.values(), results, title="table2", jobs=plan.jobs, quiet=plan.quiet)
