@@ -1,1 +1,64 @@
-"""Client of the Fairsched scheduling service; `fairsched.v1` holds the generated messages."""
+"""Client of the Fairsched scheduling service.
+
+`AsyncFairsched` (asyncio) and `Fairsched` (threads) are the way in; `fairsched.v1` holds the
+generated messages.  Start with `clients/python/README.md`.
+"""
+
+from fairsched.async_client import AsyncFairsched
+from fairsched.async_turn import AsyncTurn
+from fairsched.async_worker import AsyncWorker
+from fairsched.availability import Closed, Open
+from fairsched.connection import Tls
+from fairsched.errors import (
+    CallError,
+    ConflictError,
+    DeadlineError,
+    DeniedError,
+    FairschedError,
+    InvalidRequestError,
+    LimitReachedError,
+    MisuseError,
+    NotFoundError,
+    NotGrantedError,
+    SupersededError,
+    TrimmedError,
+    UnauthenticatedError,
+    UnavailableError,
+    WrongStateError,
+)
+from fairsched.jobs import GiveBack
+from fairsched.requests import new_offer, new_request, new_usage
+from fairsched.sync_client import Fairsched
+from fairsched.sync_turn import Turn
+from fairsched.sync_worker import Worker
+
+__all__ = [
+    "AsyncFairsched",
+    "AsyncTurn",
+    "AsyncWorker",
+    "CallError",
+    "Closed",
+    "ConflictError",
+    "DeadlineError",
+    "DeniedError",
+    "Fairsched",
+    "FairschedError",
+    "GiveBack",
+    "InvalidRequestError",
+    "LimitReachedError",
+    "MisuseError",
+    "NotFoundError",
+    "NotGrantedError",
+    "Open",
+    "SupersededError",
+    "Tls",
+    "TrimmedError",
+    "Turn",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "Worker",
+    "WrongStateError",
+    "new_offer",
+    "new_request",
+    "new_usage",
+]

@@ -45,7 +45,7 @@ class AsyncLeaseKeeper:
     """Renews leases until they are dropped or lost."""
 
     def __init__(
-        self, stub: pb_grpc.SchedulerServiceAsyncStub, lease_duration: float | None = None
+        self, stub: "pb_grpc.SchedulerServiceAsyncStub", lease_duration: float | None = None
     ) -> None:
         self._stub = stub
         self._lease_duration = lease_duration

@@ -20,8 +20,6 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
-import grpc
-
 from fairsched import errors
 from fairsched.backoff import Backoff
 from fairsched.requests import duration, error_text, new_usage, seconds
@@ -233,8 +231,7 @@ class AsyncAcquire:
             async with asyncio.timeout(limit):
                 return await self._granted()
         except TimeoutError:
-            message = f"no word from the service within {limit:g} s"
-            raise errors.DeadlineError(grpc.StatusCode.DEADLINE_EXCEEDED, message) from None
+            raise errors.deadline(f"no word from the service within {limit:g} s") from None
 
     async def _granted(self) -> pb.AcquireGranted:
         """Returns the next grant; resumes after a restart of the service."""

@@ -52,7 +52,7 @@ class Job:
     dispatch: pb.Dispatch
     lost: bool = False
     cancel_requested: bool = False
-    _stub: pb_grpc.SchedulerServiceAsyncStub | None = None
+    _stub: "pb_grpc.SchedulerServiceAsyncStub | None" = None
     _session_id: str = ""
     _task: asyncio.Task[None] | None = None
 
@@ -77,7 +77,7 @@ class AsyncWorker:
 
     def __init__(
         self,
-        stub: pb_grpc.SchedulerServiceAsyncStub,
+        stub: "pb_grpc.SchedulerServiceAsyncStub",
         settings: jobs.WorkerSettings,
         handler: Handler,
     ) -> None:
@@ -193,7 +193,7 @@ class AsyncWorker:
             response = await self._poll
         except errors.NotFoundError as error:
             self._completions[:0] = carried
-            if error.reason != "SESSION_UNKNOWN":
+            if error.reason not in jobs.SESSION_LOST:
                 raise
             await self._register()
             return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def watch(
-    stub: pb_grpc.AuditServiceAsyncStub,
+    stub: "pb_grpc.AuditServiceAsyncStub",
     after_sequence: int | None = None,
     filter: pb.DecisionFilter | None = None,  # noqa: A002 - the field's name
     *,

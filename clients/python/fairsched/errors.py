@@ -205,6 +205,11 @@ def unavailable(message: str) -> UnavailableError:
     return UnavailableError(grpc.StatusCode.UNAVAILABLE, message)
 
 
+def deadline(message: str) -> DeadlineError:
+    """Returns the error for an answer that did not come in time, found out by the client itself."""
+    return DeadlineError(grpc.StatusCode.DEADLINE_EXCEEDED, message)
+
+
 def from_item(error: scheduler_service_pb2.ItemError) -> CallError:
     """Returns the typed error of one item of a batch or session."""
     code = _BY_NUMBER.get(error.code, grpc.StatusCode.UNKNOWN)

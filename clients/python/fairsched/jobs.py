@@ -17,6 +17,10 @@ GRACE_S = 30.0
 """How long a stopped worker lets its requests run before it gives them back, seconds."""
 
 
+SESSION_LOST = frozenset({"WORKER_UNKNOWN", "SESSION_UNKNOWN"})
+"""Reasons after which a worker registers again: it was silent for too long."""
+
+
 class GiveBack(Exception):  # noqa: N818 - it is not an error: raise it to hand the request back
     """Raised by a handler that does not run the request: it is given to another worker."""
 
