@@ -192,11 +192,10 @@ def fold(
     """
     position = start
     head = log.head().sequence
-    while until_sequence is None or position.sequence < until_sequence:
-        page = log.read(position.sequence, max_bytes=PAGE_BYTES)
-        if not page:
-            return position
+    while page := log.read(position.sequence, max_bytes=PAGE_BYTES):
         for group in page:
+            if until_sequence is not None and position.sequence >= until_sequence:
+                return position
             position = _fold_group(state, position, group, log, head)
         if progress is not None:
             progress(position.sequence, head)

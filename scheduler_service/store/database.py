@@ -90,8 +90,13 @@ def open_writer(path: Path, durability: Durability) -> sqlite3.Connection:
     try:
         connection = _connect(str(path))
         _refuse_strangers(connection, path.name)
+        is_new = not _pragma(connection, "application_id")
+        if is_new:
+            # On a database that exists these would write before anything has looked at it.
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         _configure(connection, durability)
-        if not _pragma(connection, "application_id"):
+        if is_new:
             connection.executescript(_SCHEMA)
     except sqlite3.Error as error:
         raise translate(error, path.name) from error
@@ -127,8 +132,6 @@ def _connect(path: str, *, uri: bool = False) -> sqlite3.Connection:
 
 def _configure(connection: sqlite3.Connection, durability: Durability) -> None:
     for pragma in (
-        f"page_size = {PAGE_BYTES}",
-        "auto_vacuum = INCREMENTAL",
         "journal_mode = WAL",
         f"synchronous = {_SYNCHRONOUS[durability]}",
         "wal_autocheckpoint = 0",

@@ -8,7 +8,7 @@ Before the snapshot gets its name, the log files are synced: in no durability mo
 lie ahead of the log it was folded from.
 
 Exit codes: 0 done (one JSON line on stdout says what), 3 another process is making a snapshot,
-4 the log or all snapshots are damaged, 5 it could not be written.
+4 the log or all snapshots are damaged, 5 something could not be read or written.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from scheduler_service.store.snapshots import SnapshotFiles
 
 EXIT_LOCKED = 3
 EXIT_DAMAGED = 4
-EXIT_NOT_WRITTEN = 5
+EXIT_FAILED = 5
 
 
 class Made(msgspec.Struct):
@@ -147,14 +147,11 @@ def main(arguments: list[str] | None = None) -> int:
     except StoreLocked as error:
         _report("snapshot.refused", detail=str(error))
         return EXIT_LOCKED
-    except StoreError as error:
-        _report("snapshot.failed", detail=str(error))
-        return EXIT_DAMAGED
     except _ParentGoneError:
         return 0
-    except OSError as error:
+    except (StoreError, OSError) as error:
         _report("snapshot.failed", detail=str(error))
-        return EXIT_NOT_WRITTEN
+        return EXIT_DAMAGED if isinstance(error, StoreDamaged) else EXIT_FAILED
     sys.stdout.buffer.write(msgspec.json.encode(made) + b"\n")
     return 0
 

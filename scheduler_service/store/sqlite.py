@@ -10,6 +10,7 @@ What happens in `append`, and what a crash at each point leaves:
 Checkpoints, pruning and vacuuming happen in `upkeep`, between groups, and in `store.background`.
 """
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterable
@@ -88,22 +89,26 @@ class SqliteStore:
         self._durability = durability
         self._report = report
         self._failure: StoreError | None = None
-        try:
-            self._writer = database.open_writer(directory.log_path, durability)
-            self._report_torn_tail()
-            self._head = self._guarded(lambda: database.load_head(self._writer))
-            snapshots = SnapshotFiles(directory.path)
-            self._pruner = Pruner(self._writer, snapshots, retention or Retention())
-            self._reader = LogReader(directory.log_path)
-            self._background = Background(directory, durability, sync_interval_ns)
-        except BaseException:
-            self._lock.release()
-            raise
+        self._closed = False
         self._bytes_since_checkpoint = 0
         self._bytes_since_truncate = 0
         self._idle_steps = 0
         self._pruning = False
         self._prune_checked_ns = 0
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._lock.release)
+            self._writer = database.open_writer(directory.log_path, durability)
+            undo.callback(self._writer.close)
+            self._background = Background(directory, durability, sync_interval_ns)
+            undo.callback(self._background.close)
+            self._report_torn_tail()
+            self._head = self._guarded(lambda: database.load_head(self._writer))
+            snapshots = SnapshotFiles(directory.path)
+            self._pruner = self._guarded(
+                lambda: Pruner(self._writer, snapshots, retention or Retention())
+            )
+            self._reader = LogReader(directory.log_path)
+            undo.pop_all()
 
     # ----- asked by any thread
 
@@ -269,13 +274,22 @@ class SqliteStore:
         self._idle_steps = 0
 
     def close(self) -> None:
-        """Checkpoints, closes and gives the directory up."""
+        """Checkpoints, closes and gives the directory up; again does nothing.
+
+        Raises:
+            StoreFailed: The last checkpoint failed; everything is closed all the same.
+        """
+        if self._closed:
+            return
+        self._closed = True
         self._background.close()
         self._reader.close()
-        if self._failure is None:
-            self._waiting_out_full(self._truncate_journal)
-        self._writer.close()
-        self._lock.release()
+        try:
+            if self._failure is None and self._background.failure is None:
+                self._waiting_out_full(self._truncate_journal)
+        finally:
+            self._writer.close()
+            self._lock.release()
 
     # ----- inside
 
