@@ -18,6 +18,7 @@ import grpc
 
 from scheduler_service.app import clock
 from scheduler_service.app.application import Application
+from scheduler_service.app.observation import Observation
 from scheduler_service.app.ports import Reporter
 from scheduler_service.app.readiness import Readiness
 from scheduler_service.core.errors import (
@@ -72,6 +73,7 @@ class Runtime:
         observer: Receives measurements.
         user_ids: Turns user ids of callers into those the core sees.
         application: The use cases, once the log has been replayed.
+        observation: What only looks, from then on.
     """
 
     access: Access
@@ -80,6 +82,7 @@ class Runtime:
     observer: Observer = field(default_factory=NoObserver)
     user_ids: UserIds = field(default_factory=UserIds)
     application: Application | None = None
+    observation: Observation | None = None
 
     @property
     def app(self) -> Application:
@@ -91,6 +94,17 @@ class Runtime:
         self.readiness.require()
         assert self.application is not None  # noqa: S101 - set before the phase says serving
         return self.application
+
+    @property
+    def seen(self) -> Observation:
+        """What only looks.
+
+        Raises:
+            NotReady: REPLAYING, DRAINING.
+        """
+        self.readiness.require()
+        assert self.observation is not None  # noqa: S101 - set before the phase says serving
+        return self.observation
 
     async def settled(self, error: SchedulerError) -> SchedulerError:
         """Returns the error to tell, once everything it may show is durable."""
