@@ -20,7 +20,7 @@ from scheduler_service.core.policy import PoolPolicy
 from scheduler_service.oracle import quota as quotas
 from scheduler_service.oracle.book import Book, Shed, leave
 from scheduler_service.oracle.difference import Report
-from scheduler_service.oracle.ledger import Pool, Request, User
+from scheduler_service.oracle.ledger import Pool, Quota, Request, User
 
 
 def accepted(book: Book, report: Report, pool: Pool, record: Accepted) -> None:
@@ -31,15 +31,9 @@ def accepted(book: Book, report: Report, pool: Pool, record: Accepted) -> None:
     report.holds("request_id", true=old is None, found=record.request_id, source="ids are unique")
     _check_limits(report, pool, record, shed)
     user = pool.user(record.user_id)
-    arrives = not user.waiting
-    blank = pool.is_blank(user)
-    before = {user.meter, pool.virtual_time} if blank else {user.meter}
-    report.holds(
-        "meter_before",
-        true=record.meter_before in before,
-        found=(record.meter_before, before),
-        source="the user's meter",
-    )
+    arrives = not user.waiting and not pool.policy.unbounded
+    pool.renew_blank(user, record.meter_before)
+    report.same("meter_before", user.meter, record.meter_before, "the user's meter")
     after = max(user.meter, pool.virtual_time) if arrives else user.meter
     report.same("meter_after", after, record.meter_after, "SFQ §2.4: S = max(S, v)")
     report.same("rejoined", arrives, record.rejoined, "SFQ §2.4: only when nothing waits")
@@ -85,15 +79,33 @@ def _check_limits(report: Report, pool: Pool, record: Accepted, shed: Shed | Non
         found=held,
         source="bounded queue per user",
     )
+    if user is None or pool.is_blank(user):
+        users = sum(not pool.is_blank(other) for other in pool.users.values())
+        room = users < policy.max_users or _make_room(pool)
+        report.holds("user_id", true=room, found=users, source="bounded users")
+    if shed is not None:
+        _check_shed(report, pool, record, shed)
+        return
     waiting = pool.waiting_count()
     report.holds(
         "pool", true=waiting < policy.max_waiting, found=waiting, source="bounded queue per pool"
     )
-    if user is None or pool.is_blank(user):
-        users = sum(not pool.is_blank(other) for other in pool.users.values())
-        report.holds("user_id", true=users < policy.max_users, found=users, source="bounded users")
-    if shed is not None:
-        _check_shed(report, pool, record, shed)
+
+
+def _make_room(pool: Pool) -> bool:
+    """At the limit of users, one idle user that only a started quota keeps is forgotten."""
+    idle = [
+        user
+        for user in pool.users.values()
+        if user.quota.count
+        and not user.waiting
+        and not user.flight
+        and user.meter <= pool.virtual_time
+    ]
+    if idle:
+        first = min(idle, key=lambda user: (user.meter, user.user_id))
+        first.quota = Quota()
+    return bool(idle)
 
 
 def shares(pool: Pool, newcomer: str, held: dict[str, int]) -> dict[str, Fraction]:
@@ -146,12 +158,11 @@ def shed(book: Book, report: Report, pool: Pool, request: Request, record: Ended
 def rescaled(pool: Pool, user: User, weight_old: int, weight_new: int) -> int:
     """The meter after a change of weight: the lead over `v` in the new weight, clamped."""
     lead = user.meter - pool.virtual_time
-    if lead <= 0 or weight_old == weight_new:
+    slack = pool.slack()
+    if slack is None or lead <= 0 or weight_old == weight_new:
         return user.meter
     scaled = -(-lead * weight_old // weight_new)
-    slack = pool.slack()
-    if slack is not None:
-        scaled = min(scaled, max(lead, slack + max(pool.charges, default=0)))
+    scaled = min(scaled, max(lead, slack + max(pool.charges, default=0)))
     return pool.virtual_time + scaled
 
 
@@ -165,19 +176,13 @@ def user_configured(book: Book, report: Report, pool: Pool, record: UserConfigur
     """Checks the rescaled meter, then puts weight and cap into force."""
     user = pool.user(record.user_id)
     old = pool.weight_of(user)
-    before = {user.meter, pool.virtual_time} if pool.is_blank(user) else {user.meter}
+    pool.renew_blank(user, record.meter_before)
+    report.same("meter_before", user.meter, record.meter_before, "the user's meter")
     report.same("weight_milli_before", old, record.weight_milli_before, "weight in force")
-    report.holds(
-        "meter_before",
-        true=record.meter_before in before,
-        found=(record.meter_before, before),
-        source="the user's meter",
-    )
     user.weight_milli = record.weight_milli
     user.cap = record.max_in_flight
     after = rescaled(pool, user, old, pool.weight_of(user))
-    if record.meter_before == user.meter:
-        report.same("meter_after", after, record.meter_after, "a weight acts at once, clamped")
+    report.same("meter_after", after, record.meter_after, "a weight acts at once, clamped")
     if record.meter_after != user.meter:
         _note_rescale(pool, user)
         pool.raise_meter(user, record.meter_after)
@@ -207,6 +212,8 @@ def pool_configured(book: Book, report: Report, record: PoolConfigured) -> None:
     old = pool.policy
     weights = {name: pool.weight_of(user) for name, user in pool.users.items()}
     pool.policy, pool.digest = record.policy, record.policy_digest
+    if old.unbounded and not pool.policy.unbounded:
+        pool.meter_max = pool.virtual_time
     for user in pool.users.values():
         _repolicy(book, pool, old, user, weights[user.user_id])
     quotas.retuned(pool.quota, pool.policy.quota_k)

@@ -74,6 +74,15 @@ class Book:
         """Notes that a record must follow."""
         self.owed.append(Owed(record, pool, key, detail))
 
+    def lease_ids(self) -> set[str]:
+        """Ids of all live leases."""
+        return {
+            request.lease.lease_id
+            for pool in self.pools.values()
+            for request in pool.flight()
+            if request.lease is not None
+        }
+
     def leases_of(self, worker: str) -> int:
         """Live leases of a worker over all pools."""
         return sum(
@@ -91,7 +100,12 @@ class Book:
         user.held = held
 
     def settle(self, pool: Pool, *, left: bool = False) -> None:
-        """Owes the end of the busy period when the last waiting request `left`, or a rebase."""
+        """Owes the end of the busy period when the last waiting request `left`, or a rebase.
+
+        With unbounded slack meters and `v` rest: there is nothing to close or to rebase.
+        """
+        if pool.policy.unbounded:
+            return
         if left and not any(user.waiting for user in pool.users.values()):
             self.owe("BusyPeriodClosed", pool.name)
         elif pool.virtual_time >= REBASE_AT_MICROS:

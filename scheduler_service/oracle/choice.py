@@ -52,12 +52,15 @@ def choose(pool: Pool, workers: dict[str, Worker], asking: Asking) -> Choice | N
     reason = _closed(pool, workers, asking)
     if reason is not EmptyReason.NONE:
         return Nothing(reason)
-    if asking.worker in pool.reservations:
-        return _reserved(pool, pool.reservations[asking.worker], asking)
     redelivery = _redelivery(pool, asking)
     if redelivery is not None:
         return redelivery
     users = pool.selectable()
+    kept = pool.reservations.get(asking.worker)
+    if kept is not None and _within_reach(pool, users, kept.user):
+        if not kept.fits(asking.offer):
+            return Nothing(EmptyReason.RESERVED, kept)
+        return Choice(kept, Turn.RESERVED, plain_rule(pool, kept), ())
     if not users:
         return Nothing(_why_none(pool))
     return _place(pool, workers, asking, _scan(pool, users, asking))
@@ -83,50 +86,69 @@ def class_rule(pool: Pool, request: Request, asking: Asking) -> Rule:
     quota = pool.quota_of(request.user)
     aged = pool.is_aged(request, asking.now_ns, asking.theta)
     match pool.policy.class_order:
-        case ClassOrder.FCFS:
-            return Rule.FIRST_COME
         case ClassOrder.AA if aged:
             return Rule.AGED
         case ClassOrder.QBA if aged and quota.debt and quota.promoting is None:
             return Rule.PROMOTION
         case _:
-            short = request.predicted_class is PredictedClass.SHORT
-            return Rule.SHORT_FIRST if short else Rule.LONG
+            return plain_rule(pool, request)
+
+
+def plain_rule(pool: Pool, request: Request) -> Rule:
+    """The class rule under which a request goes that no debt and no age has helped."""
+    if pool.policy.class_order is ClassOrder.FCFS:
+        return Rule.FIRST_COME
+    short = request.predicted_class is PredictedClass.SHORT
+    return Rule.SHORT_FIRST if short else Rule.LONG
 
 
 def _closed(pool: Pool, workers: dict[str, Worker], asking: Asking) -> EmptyReason:
-    if pool.paused_until is not None:
-        return EmptyReason.PAUSED
     if pool.policy.mode is PoolMode.GATE:
-        return EmptyReason.NONE if _gate_open(pool) else EmptyReason.AT_CAPACITY
-    worker = workers.get(asking.worker)
-    if worker is not None and worker.draining:
+        leased = sum(request.lease is not None for request in pool.flight())
+        if leased >= pool.policy.gate_max_in_flight:
+            return EmptyReason.AT_CAPACITY
+    elif asking.worker in workers and workers[asking.worker].draining:
         return EmptyReason.DRAINING
-    limit = min(pool.policy.max_leases_per_worker, asking.offer.max_leases or asking.leases + 1)
-    return EmptyReason.NONE if asking.leases < limit else EmptyReason.LEASES_FULL
+    else:
+        own = asking.offer.max_leases or asking.leases + 1
+        if asking.leases >= min(pool.policy.max_leases_per_worker, own):
+            return EmptyReason.LEASES_FULL
+    return EmptyReason.NONE if pool.paused_until is None else EmptyReason.PAUSED
 
 
-def _gate_open(pool: Pool) -> bool:
-    in_flight = pool.flight()
-    cost = sum(request.cost for request in in_flight)
+def _too_costly(pool: Pool, request: Request) -> bool:
+    """Whether a gate has no room for the cost of the request; an empty gate takes any."""
     limit = pool.policy.gate_max_in_flight_cost
-    return len(in_flight) < pool.policy.gate_max_in_flight and (limit == 0 or cost < limit)
+    in_flight = pool.flight()
+    if pool.policy.mode is not PoolMode.GATE or limit == 0:
+        return False
+    if all(other.lease is None for other in in_flight):
+        return False
+    return sum(other.cost for other in in_flight) + request.cost > limit
 
 
 def _why_none(pool: Pool) -> EmptyReason:
     waiting = [user for user in pool.users.values() if user.waiting]
     if not waiting:
-        return EmptyReason.EMPTY
+        due = any(request.lease is None for request in pool.flight())
+        return EmptyReason.HELD_BY_FIT if due else EmptyReason.EMPTY
     if all(user.paused_until is not None for user in waiting):
         return EmptyReason.PAUSED
     return EmptyReason.HELD_BY_CAP
 
 
-def _reserved(pool: Pool, request: Request, asking: Asking) -> Choice | Nothing:
-    ready = not pool.holds_back(request.user) and request.fits(asking.offer)
-    if not ready:
-        return Nothing(EmptyReason.RESERVED, request)
-    return Choice(request, Turn.RESERVED, class_rule(pool, request, asking), ())
+def _within_reach(pool: Pool, users: list[User], user: User) -> bool:
+    """Whether a reservation may be used: its user selectable, and not too far ahead.
+
+    Other requests of that user may have been dispatched since; past the reach of overtaking the
+    reservation waits and the worker serves others, or the band would break.
+    """
+    if user not in users:
+        return False
+    slack = pool.slack()
+    if slack is None:
+        return True
+    return user.meter <= min(u.meter for u in users) + slack + pool.overtake_slack()
 
 
 def _redelivery(pool: Pool, asking: Asking) -> Choice | None:
@@ -138,9 +160,7 @@ def _redelivery(pool: Pool, asking: Asking) -> Choice | None:
             and request.fits(asking.offer)
             and not kept_back
         ):
-            short = request.predicted_class is PredictedClass.SHORT
-            rule = Rule.SHORT_FIRST if short else Rule.LONG
-            return Choice(request, Turn.REDELIVERY, rule, ())
+            return Choice(request, Turn.REDELIVERY, request.rule or plain_rule(pool, request), ())
     return None
 
 
@@ -189,11 +209,16 @@ def _place(
     """Takes the first of `ranked` that fits; what it must not pass over ends the search."""
     overtaking = pool.policy.placement is Placement.OVERTAKE
     users = pool.selectable()
+    if _too_costly(pool, ranked[0][0]):
+        return Nothing(EmptyReason.AT_CAPACITY, ranked[0][0])
     skipped: list[Request] = []
     for request, rule in ranked[: pool.policy.overtake_scan]:
         if request.fits(asking.offer):
             turn = Turn.SELECTED if forced(pool, users) is None else Turn.MAX_PASSES
             return Choice(request, Turn.OVERTAKE if skipped else turn, rule, tuple(skipped))
+        late = asking.now_ns - request.accept_ns >= pool.policy.unplaceable_wait_ns
+        if late and hopeless(pool, workers, request):
+            return Nothing(EmptyReason.HELD_BY_FIT, request)
         if overtaking and _starved(pool, request) and request.holdable(asking.offer):
             return Nothing(EmptyReason.RESERVED, request, reserve=True)
         if not overtaking and not hopeless(pool, workers, request):
@@ -210,5 +235,5 @@ def _starved(pool: Pool, request: Request) -> bool:
 
 def hopeless(pool: Pool, workers: dict[str, Worker], request: Request) -> bool:
     """Whether there are live workers in the pool and none could ever hold the request."""
-    live = [worker for worker in workers.values() if pool.name in worker.pools]
+    live = [x for x in workers.values() if pool.name in x.pools and not x.draining]
     return bool(live) and not any(request.holdable(worker.offer) for worker in live)

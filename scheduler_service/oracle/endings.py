@@ -59,9 +59,11 @@ def prefill_completed(book: Book, report: Report, pool: Pool, record: PrefillCom
     request = leased(report, pool, record)
     if request is None or request.lease is None:
         return
-    quota = request.counts_on or pool.quota_of(request.user)
-    quotas.admitted(pool.policy, request)
     source = "QBA §III-A6: a request counts once"
+    quota = request.promotes or pool.quota_of(request.user)
+    owes = quotas.owes_admission(pool.policy, request)
+    report.holds("request_id", true=owes, found=record.request_id, source=source)
+    quotas.admitted(pool.policy, quota, request)
     count, debt = record.short_admission_count_after, record.promotion_debt_after
     report.same("short_admission_count_after", quota.count, count, source)
     report.same("promotion_debt_after", quota.debt, debt, source)
@@ -78,7 +80,7 @@ def lease_ended(book: Book, report: Report, pool: Pool, record: LeaseEnded) -> N
     lease = request.lease
     report.same("worker", lease.worker, record.worker, "the lease's worker")
     expired = record.cause is LeaseEndCause.EXPIRED
-    if record.cause is not LeaseEndCause.GIVEN_BACK:
+    if lease.due_ns() <= record.now_ns:
         report.same("cause", cause_at(lease), record.cause, "unconfirmed, or too late")
     report.same(
         "failures_after", request.failures + expired, record.failures_after, "only expiries count"
@@ -91,16 +93,16 @@ def lease_ended(book: Book, report: Report, pool: Pool, record: LeaseEnded) -> N
     request.state = RequestState.REDELIVERY
     if record.retry_ns:
         request.backoff[record.worker] = record.retry_ns
-    state = _end_after(pool, request)
+    state = _end_after(pool, request, record.cause)
     if state is not None:
         book.owe("Ended", pool.name, request.request_id, state)
 
 
-def _end_after(pool: Pool, request: Request) -> RequestState | None:
+def _end_after(pool: Pool, request: Request, cause: LeaseEndCause) -> RequestState | None:
     """How a request ends with its lease, if it does."""
     if request.cancelling:
         return RequestState.CANCELLED
-    if pool.policy.mode is PoolMode.GATE:
+    if pool.policy.mode is PoolMode.GATE and cause is LeaseEndCause.EXPIRED:
         return RequestState.LEASE_EXPIRED
     if request.failures >= pool.policy.max_attempts:
         return RequestState.DEAD_LETTERED
@@ -122,7 +124,7 @@ def completed(book: Book, report: Report, pool: Pool, record: Completed) -> None
     if record.state is RequestState.SUCCEEDED:
         report.holds(
             "state",
-            true=request.counts_on is None,
+            true=not quotas.owes_admission(pool.policy, request),
             found="prefill not counted",
             source="success implies the prefill",
         )
@@ -145,19 +147,23 @@ def requeued(book: Book, report: Report, pool: Pool, record: Requeued) -> None:
     if request is None or request.state is not RequestState.DEAD_LETTERED:
         report.add("request_id", "a dead-lettered request", record.request_id, "requeue")
         return
+    pool.dead.remove(request)
+    pool.renew_blank(request.user, pool.virtual_time)
     request.state = RequestState.REDELIVERY
     request.failures = 0
     request.user.flight.append(request)
     book.freed(pool, request.user, RejoinCause.CAP)
 
 
-def dead_letter_dropped(_book: Book, report: Report, pool: Pool, record: DeadLetterDropped) -> None:
-    """A dead letter is gone for good."""
+def dead_letter_dropped(book: Book, report: Report, pool: Pool, record: DeadLetterDropped) -> None:
+    """A dead letter is gone for good, by a call or because there are too many."""
+    book.pay("DeadLetterDropped", pool.name, record.request_id)
     request = pool.requests.get(record.request_id)
     if request is None or request.state is not RequestState.DEAD_LETTERED:
         report.add("request_id", "a dead-lettered request", record.request_id, "discard")
         return
     report.same("request_sequence", request.sequence, record.request_sequence, "the request")
+    pool.dead.remove(request)
     del pool.requests[record.request_id]
 
 
@@ -178,6 +184,15 @@ def ended(book: Book, report: Report, pool: Pool, record: Ended) -> None:
         _check_end(book, report, pool, request, record)
     quotas.release(request)
     leave(book, pool, request, record.state)
+    if record.state is RequestState.DEAD_LETTERED:
+        pool.dead.append(request)
+        _bound_dead_letters(book, pool)
+
+
+def _bound_dead_letters(book: Book, pool: Pool) -> None:
+    """Only so many dead letters are kept: the oldest must go."""
+    for request in pool.dead[: max(0, len(pool.dead) - pool.policy.max_dead_letters)]:
+        book.owe("DeadLetterDropped", pool.name, request.request_id)
 
 
 def _check_end(book: Book, report: Report, pool: Pool, request: Request, record: Ended) -> None:

@@ -10,7 +10,7 @@ Source:
 from collections import deque
 from dataclasses import dataclass, field
 
-from scheduler_service.core.decisions import Offer, RequestState
+from scheduler_service.core.decisions import Offer, RequestState, Rule
 from scheduler_service.core.policy import (
     MICRO,
     RECENT_DISPATCHES,
@@ -58,9 +58,9 @@ class Request:
     Attributes:
         failures: Leases that ran out.
         overtakes: How often it came first but did not fit.
-        started: Whether it was dispatched, and so charged and sampled, before.
-        counts_on: Counter it moves at its admission point, until it has.
-        promotes: Whether moving that counter means clearing its debt.
+        rule: Class rule of its first dispatch; None before it was charged and sampled.
+        counted: Whether its admission point has passed.
+        promotes: Counter whose debt it pays at its admission point, until it has.
         backoff: Worker that gave it back, and until when it is kept from it.
     """
 
@@ -76,10 +76,10 @@ class Request:
     state: RequestState = RequestState.WAITING
     failures: int = 0
     overtakes: int = 0
-    started: bool = False
+    rule: Rule | None = None
     cancelling: bool = False
-    counts_on: Quota | None = None
-    promotes: bool = False
+    counted: bool = False
+    promotes: Quota | None = None
     lease: Lease | None = None
     backoff: dict[str, int] = field(default_factory=dict)
 
@@ -158,6 +158,7 @@ class Pool:
         costs: Costs of the last charged dispatches.
         charges: Their charges.
         passes: Charged dispatches in a row that passed the smallest meter.
+        dead: Dead letters in the order in which they were given up.
         reservations: Worker to the request that it is kept for.
         slack_seen: Largest `D`, with `O` where overtaking is on, of this busy period.
         charge_seen: Largest charge of this busy period.
@@ -176,6 +177,7 @@ class Pool:
     charges: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_DISPATCHES))
     passes: int = 0
     paused_until: int | None = None
+    dead: list[Request] = field(default_factory=list)
     reservations: dict[str, Request] = field(default_factory=dict)
     slack_seen: int = 0
     charge_seen: int = 0
@@ -254,13 +256,13 @@ class Pool:
 
     def is_blank(self, user: User) -> bool:
         """Whether the user could be forgotten without changing anything."""
-        return not (
-            user.waiting
-            or user.flight
-            or user.meter > self.virtual_time
-            or user.quota.count
-            or user.quota.promoting
-        )
+        ahead = user.meter > self.virtual_time and not self.policy.unbounded
+        return not (user.waiting or user.flight or ahead or user.quota.count)
+
+    def renew_blank(self, user: User, meter: int) -> None:
+        """Lets a user that was forgotten come back as a new one, at `v`."""
+        if self.is_blank(user) and meter == self.virtual_time:
+            user.meter = meter
 
 
 def oldest(user: User) -> int:

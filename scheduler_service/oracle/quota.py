@@ -27,39 +27,43 @@ def clear(quota: Quota) -> None:
 
 
 def release(request: Request) -> None:
-    """Forgets what the request still had to count; a promotion under way leaves its debt."""
-    if request.promotes and request.counts_on is not None:
-        request.counts_on.promoting = None
-    request.counts_on = None
-    request.promotes = False
+    """A promotion that was given up before its admission point: the debt stays."""
+    if request.promotes is not None:
+        request.promotes.promoting = None
+        request.promotes = None
 
 
 def dispatched(policy: PoolPolicy, quota: Quota, request: Request, rule: Rule) -> None:
     """The first dispatch of a request: the admission point, unless that is the prefill."""
     if policy.class_order is not ClassOrder.QBA:
         return
-    promotes = rule is Rule.PROMOTION
-    if not promotes and request.predicted_class is PredictedClass.LONG:
-        return
-    request.counts_on = quota
-    request.promotes = promotes
-    if promotes:
+    if rule is Rule.PROMOTION:
+        request.promotes = quota
         quota.promoting = request
     if policy.admission_point is AdmissionPoint.DISPATCH:
-        admitted(policy, request)
+        admitted(policy, quota, request)
 
 
-def admitted(policy: PoolPolicy, request: Request) -> None:
-    """The admission point of a request that still has to count; others change nothing."""
-    quota, promotes = request.counts_on, request.promotes
-    if quota is None:
-        return
-    if policy.class_order is ClassOrder.QBA:
-        if promotes:
-            clear(quota)
-        else:
-            advance(quota, policy.quota_k)
-    release(request)
+def owes_admission(policy: PoolPolicy, request: Request) -> bool:
+    """Whether a completed prefill of the request still has to be counted.
+
+    A promotion pays its debt whatever the policy has become since it was chosen.
+    """
+    by_prefill = (
+        policy.class_order is ClassOrder.QBA
+        and policy.admission_point is AdmissionPoint.PREFILL_COMPLETE
+    )
+    return request.promotes is not None or (by_prefill and not request.counted)
+
+
+def admitted(policy: PoolPolicy, quota: Quota, request: Request) -> None:
+    """The admission point: a promotion pays, a short counts once, another long does neither."""
+    if request.promotes is not None:
+        clear(request.promotes)
+        release(request)
+    elif request.predicted_class is PredictedClass.SHORT and not request.counted:
+        advance(quota, policy.quota_k)
+    request.counted = True
 
 
 def retuned(quota: Quota, k: int) -> None:

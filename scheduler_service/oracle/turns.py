@@ -34,7 +34,7 @@ def dispatched(book: Book, report: Report, pool: Pool, record: Dispatched) -> No
     _check_choice(report, record, choose(pool, book.workers, asking))
     _check_request(report, pool, request, record)
     _check_offer(book, report, record, request)
-    _check_lease(report, pool, request, record)
+    _check_lease(book, report, pool, request, record)
     if record.turn is Turn.REDELIVERY:
         _check_redelivery(report, pool, request, record)
     else:
@@ -98,7 +98,9 @@ def _check_offer(book: Book, report: Report, record: Dispatched, request: Reques
     book.last_call = (record.call, record.worker, left)
 
 
-def _check_lease(report: Report, pool: Pool, request: Request, record: Dispatched) -> None:
+def _check_lease(
+    book: Book, report: Report, pool: Pool, request: Request, record: Dispatched
+) -> None:
     report.same("attempt", request.failures + 1, record.attempt, "only expiries are counted")
     report.holds(
         "lease_expire_ns",
@@ -106,7 +108,7 @@ def _check_lease(report: Report, pool: Pool, request: Request, record: Dispatche
         found=record.lease_expire_ns,
         source="a lease has a deadline",
     )
-    ids = [other.lease.lease_id for other in pool.flight() if other.lease is not None]
+    ids = book.lease_ids()
     report.holds(
         "lease_id", true=record.lease_id not in ids, found=record.lease_id, source="fencing"
     )
@@ -204,13 +206,13 @@ def _quota_after(pool: Pool, request: Request, record: Dispatched) -> dict[str, 
 def _apply(book: Book, pool: Pool, request: Request, record: Dispatched) -> None:
     user = request.user
     waited = request in user.waiting
-    first_start = not request.started
+    first_start = request.rule is None
     _give_lease(book, pool, request, record)
     pool.virtual_time = record.virtual_time_after
     pool.raise_meter(user, record.meter_after)
     pool.passes = record.passes_after
     if first_start:
-        request.started = True
+        request.rule = record.rule
         quota = pool.quota_of(user)
         quotas.dispatched(pool.policy, quota, request, record.rule)
         quota.count = record.short_admission_count_after

@@ -146,15 +146,21 @@ class Oracle:
         match decision:
             case d.Ended(state=d.RequestState.EXPIRED):
                 pass
-            case d.LeaseEnded(cause=d.LeaseEndCause.EXPIRED | d.LeaseEndCause.HAND_OVER):
+            case d.LeaseEnded(cause=d.LeaseEndCause.EXPIRED):
                 pass
+            case d.LeaseEnded(cause=d.LeaseEndCause.HAND_OVER):
+                own = self._timer_of(decision)
+                return own if own and own.time_ns <= decision.now_ns else None
             case d.Resumed(by_timer=True):
                 until = self._paused_until(decision)
                 return Timer(until, 0) if until else None
             case _:
                 return None
-        pool = self.book.pools.get(decision.pool)
-        request = pool.requests.get(decision.request_id) if pool else None
+        return self._timer_of(decision)
+
+    def _timer_of(self, record: d.Ended | d.LeaseEnded) -> Timer | None:
+        pool = self.book.pools.get(record.pool)
+        request = pool.requests.get(record.request_id) if pool else None
         return timer_of(request) if request else None
 
     def _paused_until(self, record: d.Resumed) -> int | None:
