@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from scheduler_service.app.attendance import Attendance
+from scheduler_service.app.blocked import Blocked
 from scheduler_service.app.engine import Engine
 from scheduler_service.app.limits import Limits
 from scheduler_service.app.outlook import Forecast
@@ -28,6 +29,7 @@ class Application:
         workers: Sessions of workers.
         attendance: Callers of caller-bound requests.
         forecast: Positions and expected waits.
+        blocked: For how long users and pools were held back.
         slots: How much callers hold open.
         hints: When refused callers should come back.
         stalled: Pool -> (request that stalled it last, when).
@@ -42,6 +44,7 @@ class Application:
     workers: Workers
     attendance: Attendance
     forecast: Forecast
+    blocked: Blocked
     slots: Slots
     hints: RetryHints
     stalled: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -60,6 +63,7 @@ class Application:
             workers=Workers(engine),
             attendance=Attendance(engine),
             forecast=Forecast(engine),
+            blocked=Blocked(engine),
             waiters=Waiters(engine, limits.parked_calls),
             slots=Slots(limits),
             hints=RetryHints(limits.retry_hint_seconds_max),

@@ -34,13 +34,14 @@ class Attendance:
         key = (pool, request_id)
         self._callers[key] = self._callers.get(key, 0) + 1
 
-    def leave(self, pool: str, request_id: str, *, gone: bool) -> None:
+    def leave(self, pool: str, request_id: str, *, gone: bool, lease_id: str = "") -> None:
         """Takes note that somebody no longer waits for the request.
 
         Args:
             pool: Its pool.
             request_id: The request.
             gone: Whether the caller left before it got what it came for.
+            lease_id: With a gate: the lease that was granted to the caller and did not reach it.
         """
         key = (pool, request_id)
         left = self._callers[key] - 1
@@ -49,7 +50,7 @@ class Attendance:
             return
         del self._callers[key]
         if gone and not self._closed:
-            self._cancel(pool, request_id)
+            self._cancel(pool, request_id, lease_id)
 
     def expect_back(self, grace_ns: int) -> None:
         """Gives the callers of the requests that are there now `grace_ns` to come back."""
@@ -78,14 +79,14 @@ class Attendance:
             if number % _CANCELS_PER_TURN == 0:
                 await self._engine.durable()
 
-    def _cancel(self, pool_name: str, request_id: str) -> None:
+    def _cancel(self, pool_name: str, request_id: str, lease_id: str = "") -> None:
         """Cancels a request that nobody is there for any more."""
         pool = self._engine.state.pools.get(pool_name)
         request = None if pool is None else pool.requests.get(request_id)
         if pool is None or request is None or not request.caller_bound:
             return
         leased = request.state is d.RequestState.LEASED
-        if leased and pool.policy.mode is PoolMode.GATE:
+        if leased and pool.policy.mode is PoolMode.GATE and not lease_id:
             return
         engine = self._engine
         command = c.Cancel(
@@ -97,6 +98,20 @@ class Attendance:
         )
         try:
             engine.apply(command)
+            if lease_id:
+                self._end_lease(lease_id)
         except SchedulerError:
             # It has ended meanwhile, or the log has failed: nothing is left to cancel.
             return
+
+    def _end_lease(self, lease_id: str) -> None:
+        """Frees the place of a lease that nobody holds."""
+        engine = self._engine
+        engine.apply(
+            c.Complete(
+                now_ns=engine.now_ns(),
+                nonce=engine.nonce(),
+                lease_id=lease_id,
+                outcome=d.Outcome.FAILED,
+            )
+        )

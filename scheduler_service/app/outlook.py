@@ -1,9 +1,9 @@
 """How many requests go before a waiting one, and how long it may take.
 
-Two counts: one that every call can pay for, O(1), and that of `core.ahead`, about a millisecond, for
-who asks.  The expected wait is the count times the mean time between dispatches while the pool was
-busy.  Arrivals still to come, promotions and placement may change the order: it is a forecast and
-no promise.
+Two counts: one that every call can pay for, O(1), and that of `core.ahead`, about a millisecond,
+for who asks.  The expected wait is the count times the mean time between dispatches while the pool
+was busy.  Arrivals still to come, promotions and placement may change the order: it is a forecast
+and no promise.
 """
 
 from collections import deque

@@ -4,10 +4,13 @@ They are told in the turn of the decision, so they read the state as it is then;
 it must, like everything, wait until it is durable.
 """
 
-import asyncio
+from collections.abc import Callable
 
 from scheduler_service.app.engine import Engine
 from scheduler_service.core import decisions as d
+
+Wake = Callable[[], None]
+"""Called in the turn of a decision; must not wait or decide."""
 
 _CHANGES = {
     d.Dispatched,
@@ -24,29 +27,29 @@ class RequestWatch:
     """Who waits for which request."""
 
     def __init__(self, engine: Engine) -> None:
-        self._watched: dict[tuple[str, str], list[asyncio.Event]] = {}
+        self._watched: dict[tuple[str, str], list[Wake]] = {}
         engine.listeners.append(self._decided)
 
     def __len__(self) -> int:
         return len(self._watched)
 
-    def watch(self, pool: str, request_id: str, event: asyncio.Event) -> None:
-        """Sets `event` from now on whenever something happens to the request."""
-        self._watched.setdefault((pool, request_id), []).append(event)
+    def watch(self, pool: str, request_id: str, wake: Wake) -> None:
+        """Calls `wake` from now on whenever something happens to the request."""
+        self._watched.setdefault((pool, request_id), []).append(wake)
 
-    def unwatch(self, pool: str, request_id: str, event: asyncio.Event) -> None:
+    def unwatch(self, pool: str, request_id: str, wake: Wake) -> None:
         """Ends a watch."""
         key = (pool, request_id)
-        events = self._watched[key]
-        events.remove(event)
-        if not events:
+        wakes = self._watched[key]
+        wakes.remove(wake)
+        if not wakes:
             del self._watched[key]
 
     def wake_all(self) -> None:
         """Wakes everybody, for instance since the service is stopping."""
-        for events in self._watched.values():
-            for event in events:
-                event.set()
+        for wakes in list(self._watched.values()):
+            for wake in list(wakes):
+                wake()
 
     def _decided(self, _before: int, decisions: list[d.Decision]) -> None:
         watched = self._watched
@@ -54,7 +57,7 @@ class RequestWatch:
             return
         for decision in decisions:
             if type(decision) in _CHANGES:
-                events = watched.get((decision.pool, decision.request_id))  # type: ignore[union-attr]
-                if events is not None:
-                    for event in events:
-                        event.set()
+                wakes = watched.get((decision.pool, decision.request_id))  # type: ignore[union-attr]
+                if wakes is not None:
+                    for wake in wakes:
+                        wake()

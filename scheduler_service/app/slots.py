@@ -32,7 +32,10 @@ class Slots:
         if self.calls >= limits.parked_calls or held >= limits.parked_calls_per_peer:
             limit = min(limits.parked_calls, limits.parked_calls_per_peer)
             raise LimitReached(
-                "CALLS_PARKED_FULL", "Too many calls wait already.", limitCalls=limit, peerCalls=held
+                "CALLS_PARKED_FULL",
+                "Too many calls wait already.",
+                limitCalls=limit,
+                peerCalls=held,
             )
         self.calls += 1
         self._calls_by_peer[peer] = held + 1

@@ -11,6 +11,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 from scheduler_service.app.engine import Engine
 from scheduler_service.core import commands as c
@@ -28,6 +29,8 @@ _MAKES_DISPATCHABLE = (
     d.Completed,
 )
 
+_OFFERS_MAX = 100
+
 _POOL_IS_DRY = {d.EmptyReason.EMPTY, d.EmptyReason.PAUSED, d.EmptyReason.HELD_BY_CAP}
 
 
@@ -36,12 +39,15 @@ class Parked:
     """One parked call.
 
     Attributes:
+        pools: Pools it takes from.
+        offer: What its worker can take.
         command: Makes the command anew, with the time and nonce of the moment.
         granted: Called with the answer, in the turn of the grant.
         refused: Called with the error if the call has become impossible.
     """
 
     pools: tuple[str, ...]
+    offer: d.Offer
     command: Callable[[], c.NextDispatch]
     granted: Callable[[c.Dispatches], None]
     refused: Callable[[SchedulerError], None]
@@ -70,6 +76,10 @@ class Waiters:
     def count(self) -> int:
         """Calls parked."""
         return self._count
+
+    def offers(self, pool: str) -> list[d.Offer]:
+        """Returns what the workers whose calls wait for `pool` could take, some of them at most."""
+        return [call.offer for call in islice(self._by_pool.get(pool, ()), _OFFERS_MAX)]
 
     def park(self, parked: Parked) -> None:
         """Parks a call that has just found nothing; to be called in the same turn.

@@ -10,7 +10,7 @@ idempotency key it does not, since a repeat asks for the same leases.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -103,6 +103,57 @@ class _Pull:
     template: c.NextDispatch
     key: str
     wait_ns: int
+
+
+class _Wait:
+    """A call while it is parked.
+
+    Attributes:
+        delivery: What it was granted, once it was.
+    """
+
+    def __init__(
+        self, app: Application, template: c.NextDispatch, command: Callable[[], c.NextDispatch]
+    ) -> None:
+        self.delivery: Delivery | None = None
+        self._app = app
+        self._loop = asyncio.get_running_loop()
+        self._result: asyncio.Future[tuple[c.Dispatches, Delivery] | None]
+        self._result = self._loop.create_future()
+        self._parked = Parked(template.pools, template.offer, command, self._granted, self._refused)
+        app.waiters.park(self._parked)
+
+    def _granted(self, answer: c.Dispatches) -> None:
+        self.delivery = Delivery(self._app.engine, answer)
+        # A call may have been cancelled earlier in this turn; whoever waited for it gives back.
+        if not self._result.done():
+            self._result.set_result((answer, self.delivery))
+
+    def _refused(self, error: SchedulerError) -> None:
+        if not self._result.done():
+            self._result.set_exception(error)
+
+    def _give_up(self) -> None:
+        self._app.waiters.unpark(self._parked)
+        if not self._result.done():
+            self._result.set_result(None)
+
+    async def result(self, wait_ns: int) -> tuple[c.Dispatches, Delivery] | None:
+        """Returns what was granted, or nothing when the time is over.
+
+        Raises:
+            SchedulerError: The call has become impossible.
+        """
+        timer = self._loop.call_later(wait_ns / SECOND_NS, self._give_up)
+        try:
+            return await self._result
+        except asyncio.CancelledError:
+            if not self._result.cancelled():
+                self._result.exception()
+            raise
+        finally:
+            timer.cancel()
+            self._app.waiters.unpark(self._parked)
 
 
 class Pulling:
@@ -218,46 +269,18 @@ class Pulling:
     ) -> tuple[c.Dispatches, Delivery]:
         """Waits for the first request; to be called in the turn that found nothing."""
         app = self._app
-        loop = asyncio.get_running_loop()
-        granted: asyncio.Future[tuple[c.Dispatches, Delivery] | None] = loop.create_future()
-        delivery: Delivery | None = None
-
-        def grant(answer: c.Dispatches) -> None:
-            nonlocal delivery
-            delivery = Delivery(app.engine, answer)
-            if granted.done():
-                self._undo(pull, delivery)
-            else:
-                granted.set_result((answer, delivery))
-
-        def refuse(error: SchedulerError) -> None:
-            if not granted.done():
-                granted.set_exception(error)
-
-        def give_up() -> None:
-            app.waiters.unpark(parked)
-            if not granted.done():
-                granted.set_result(None)
-
-        parked = Parked(pull.template.pools, lambda: self._command(pull), grant, refuse)
-        app.waiters.park(parked)
-        timer = loop.call_later(wait_ns / SECOND_NS, give_up)
+        wait = _Wait(app, pull.template, lambda: self._command(pull))
         try:
-            found = await granted
+            found = await wait.result(wait_ns)
         except asyncio.CancelledError:
-            if delivery is not None:
-                self._undo(pull, delivery)
+            if wait.delivery is not None:
+                self._undo(pull, wait.delivery)
             raise
         except NotReady:
             if app.engine.failed is not None:
                 raise
             found = None
-        finally:
-            timer.cancel()
-            app.waiters.unpark(parked)
-        if found is None:
-            return empty, Delivery(app.engine, empty)
-        return found
+        return found or (empty, Delivery(app.engine, empty))
 
     async def _send(
         self,

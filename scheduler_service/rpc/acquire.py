@@ -1,0 +1,135 @@
+"""`Acquire`: enqueue a request and wait for its turn in one server stream.
+
+1. The request is accepted, or found; in the same turn the call begins to attend it.
+2. Whenever something happens to it, the call says so, once that is durable.
+3. The outlook of waiting calls is looked at now and then, a bounded number of calls a second.
+4. The call that leaves while it waits cancels its request (`app.attendance`).
+"""
+
+import asyncio
+
+from fairsched.v1 import scheduler_service_pb2 as pb
+from scheduler_service.app.application import Application
+from scheduler_service.app.limits import DEADLINE_MARGIN_NS, MAX_WAIT_NS_MIN
+from scheduler_service.app.readiness import Phase
+from scheduler_service.app.request_watch import Wake
+from scheduler_service.core.errors import NotReady
+from scheduler_service.rpc import convert
+from scheduler_service.rpc.calls import Context, Runtime, peer_of, remaining_ns
+from scheduler_service.rpc.events import Event, Follower
+from scheduler_service.rpc.identity import Identity
+from scheduler_service.rpc.intake import Intake
+from scheduler_service.rpc.pulling import check_lease_duration
+from scheduler_service.rpc.validate import Checks
+
+REFRESH_SECONDS = 1.0
+REFRESHES_AT_ONCE = 50
+"""An outlook costs up to a millisecond: so many are looked at each time, in rotation."""
+
+
+class Refresher:
+    """Wakes calls that wait, in rotation, so that they look at their outlook."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Wake, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, wake: Wake) -> None:
+        """Calls `wake` now and then, until it is removed."""
+        self._waiting[wake] = None
+        if self._timer is None:
+            self._arm()
+
+    def remove(self, wake: Wake) -> None:
+        """Calls `wake` no more."""
+        self._waiting.pop(wake, None)
+
+    def _arm(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(REFRESH_SECONDS, self._refresh)
+
+    def _refresh(self) -> None:
+        self._timer = None
+        for wake in list(self._waiting)[:REFRESHES_AT_ONCE]:
+            del self._waiting[wake]
+            self._waiting[wake] = None
+            wake()
+        if self._waiting:
+            self._arm()
+
+
+class Acquiring:
+    """Serves `Acquire`."""
+
+    def __init__(self, app: Application, runtime: Runtime, intake: Intake) -> None:
+        self._app = app
+        self._runtime = runtime
+        self._intake = intake
+        self._refresher = Refresher()
+
+    async def acquire(self, x: pb.AcquireRequest, context: Context, caller: Identity) -> None:
+        """Accepts a request and says what happens to it until the caller has what it needs.
+
+        Raises:
+            InvalidCommand: Names every bad field.
+            LimitReached: CALLS_PARKED_FULL, and as for `Enqueue`.
+            NotReady: DRAINING, LOG_STALLED.
+        """
+        app = self._app
+        checks = Checks()
+        lease_ns = check_lease_duration(x, checks)
+        if not x.HasField("request"):
+            checks.bad("request", "is required")
+        checks.done()
+        left = remaining_ns(context)
+        limit_ns = 0 if left is None else max(left - DEADLINE_MARGIN_NS, MAX_WAIT_NS_MIN)
+        peer = peer_of(context, caller)
+        app.slots.take_call(peer)
+        try:
+            accepted = self._intake.accept(
+                x.request, caller, path="request.", caller_bound=True, wait_limit_ns=limit_ns
+            )
+            pool, request_id = x.request.pool, x.request.request_id
+            follower = Follower(app, pool, request_id, accepted, lambda: lease_ns)
+            await self._attend(pool, request_id, follower, context)
+        finally:
+            app.slots.free_call(peer)
+
+    async def _attend(
+        self, pool: str, request_id: str, follower: Follower, context: Context
+    ) -> None:
+        app = self._app
+        event = asyncio.Event()
+        app.attendance.attend(pool, request_id)
+        app.watch.watch(pool, request_id, event.set)
+        self._refresher.add(event.set)
+        gone = True
+        try:
+            await self._tell(follower, event, context)
+            gone = False
+        finally:
+            self._refresher.remove(event.set)
+            app.watch.unwatch(pool, request_id, event.set)
+            app.attendance.leave(pool, request_id, gone=gone, lease_id=follower.undelivered)
+
+    async def _tell(self, follower: Follower, event: asyncio.Event, context: Context) -> None:
+        """Sends what is new until there is nothing more to wait for."""
+        app = self._app
+        while True:
+            news = follower.news()
+            if news is not None:
+                await app.engine.durable()
+                await context.write(self._message(news))
+                if news.last:
+                    return
+            if app.readiness.phase is Phase.DRAINING:
+                raise NotReady("DRAINING", "The service is stopping.")
+            await event.wait()
+            event.clear()
+
+    def _message(self, news: Event) -> pb.AcquireResponse:
+        if news.granted is not None:
+            now_ns = self._app.engine.now_ns()
+            news.granted.lease_duration.CopyFrom(convert.time_left(news.expire_ns, now_ns))
+            return pb.AcquireResponse(granted=news.granted)
+        return pb.AcquireResponse(queued=news.queued, ended=news.ended)

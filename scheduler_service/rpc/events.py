@@ -1,0 +1,160 @@
+"""What happens to a request whose caller waits for its turn, as messages.
+
+Shared by `Acquire` and `GatewaySession`.  A `Follower` looks at its request when it is woken, in
+the turn of the decision, and says what is new; the time left on a lease is filled in when the
+message is sent.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fairsched.v1 import scheduler_service_pb2 as pb
+from scheduler_service.app.application import Application
+from scheduler_service.core import commands as c
+from scheduler_service.core.decisions import RequestState
+from scheduler_service.core.policy import PoolMode
+from scheduler_service.core.state import Gone, Pool, Request
+from scheduler_service.rpc import convert
+
+_ENDED_UNKNOWN = "FORGOTTEN"
+
+
+class Event(NamedTuple):
+    """Something new about a request; one of the messages is set.
+
+    Attributes:
+        lease_id: With `granted`: the lease.
+        expire_ns: With `granted`: end of the lease, engine time.
+        last: Whether the caller has nothing more to wait for.
+    """
+
+    queued: pb.AcquireQueued | None = None
+    granted: pb.AcquireGranted | None = None
+    ended: pb.AcquireEnded | None = None
+    lease_id: str = ""
+    expire_ns: int = 0
+    last: bool = False
+
+
+class Follower:
+    """Follows one request for a caller that waits for its turn.
+
+    Args:
+        app: The use cases.
+        pool_name: Pool of the request.
+        accepted: The answer to its acceptance.
+        request_id: The request.
+        lease_duration: Returns how long a gate's lease is to be, nanoseconds; 0 is the pool's.
+
+    Attributes:
+        undelivered: With a gate: the lease granted while this caller waited; empty without one.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        pool_name: str,
+        request_id: str,
+        accepted: pb.EnqueueResponse,
+        lease_duration: Callable[[], int],
+    ) -> None:
+        self.undelivered = ""
+        self._app = app
+        self._pool_name = pool_name
+        self._request_id = request_id
+        self._accepted = accepted
+        self._lease_duration = lease_duration
+        self._lease_id = ""
+        self._waited = False
+        self._told: tuple[int, int] | None = None
+
+    def news(self) -> Event | None:
+        """Returns what is new, as the state shows it now; nothing if nothing is."""
+        state = self._app.engine.state
+        pool = state.pools.get(self._pool_name)
+        request = None if pool is None else pool.requests.get(self._request_id)
+        if pool is None or request is None:
+            return self._ended(pool)
+        if request.lease is None:
+            return self._queued(pool, request)
+        if request.lease.lease_id == self._lease_id:
+            return None
+        return self._granted(pool, request)
+
+    def _queued(self, pool: Pool, request: Request) -> Event | None:
+        self._lease_id = ""
+        now_ns = self._app.engine.now_ns()
+        outlook = pb.EnqueueResponse()
+        outlook.CopyFrom(self._accepted)
+        if self._waited:
+            ahead, _, wait_ns = self._app.forecast.outlook(pool, request, now_ns)
+            outlook.requests_ahead = ahead
+            outlook.ClearField("expected_wait")
+            if wait_ns >= 0:
+                outlook.expected_wait.CopyFrom(convert.duration(wait_ns))
+        self._waited = True
+        outlook.state = int(request.state)  # type: ignore[assignment]
+        shown = (int(request.state), outlook.requests_ahead)
+        if shown == self._told:
+            return None
+        self._told = shown
+        return Event(queued=pb.AcquireQueued(outlook=outlook))
+
+    def _granted(self, pool: Pool, request: Request) -> Event:
+        lease = request.lease
+        assert lease is not None  # noqa: S101 - asked only about leased requests
+        self._lease_id = lease.lease_id
+        self._told = None
+        gate = pool.policy.mode is PoolMode.GATE
+        expire_ns = lease.expire_ns
+        if gate:
+            if self._waited:
+                self.undelivered = lease.lease_id
+            expire_ns = self._extended(lease.lease_id, expire_ns)
+        state = self._app.engine.state
+        worker = state.workers.get(lease.worker)
+        granted = pb.AcquireGranted(
+            sequence=lease.dispatch_sequence,
+            lease_id=lease.lease_id,
+            attempt=request.attempts,
+            worker_id=convert.worker_name(state, lease.worker),
+            endpoint="" if worker is None else worker.endpoint,
+            wait=convert.duration(lease.granted_ns - request.enqueue_ns),
+            rule=int(request.rule),  # type: ignore[arg-type]
+            turn=int(lease.turn),  # type: ignore[arg-type]
+        )
+        return Event(granted=granted, lease_id=lease.lease_id, expire_ns=expire_ns, last=gate)
+
+    def _extended(self, lease_id: str, expire_ns: int) -> int:
+        """Gives a gate's lease the length its caller wants; never less than the pool's."""
+        duration_ns = self._lease_duration()
+        engine = self._app.engine
+        now_ns = engine.now_ns()
+        if now_ns + duration_ns <= expire_ns:
+            return expire_ns
+        renewed: tuple[c.Renewed, ...] = engine.apply(
+            c.RenewLease(
+                now_ns=now_ns,
+                nonce=engine.nonce(),
+                lease_ids=(lease_id,),
+                lease_duration_ns=duration_ns,
+            )
+        )
+        return renewed[0].expire_ns or expire_ns
+
+    def _ended(self, pool: Pool | None) -> Event:
+        ended = pb.AcquireEnded(reason=_ENDED_UNKNOWN)
+        dead = None if pool is None else pool.dead.get(self._request_id)
+        gone: Gone | None = None if pool is None else pool.gone.get(self._request_id)
+        if gone is not None:
+            reason, error = convert.end_of(gone)
+            ended = pb.AcquireEnded(
+                state=int(gone.state),  # type: ignore[arg-type]
+                reason=reason,
+                error=error,
+            )
+        elif dead is not None:
+            ended = pb.AcquireEnded(state=int(RequestState.DEAD_LETTERED))  # type: ignore[arg-type]
+        if dead is not None:
+            ended.error = dead.last_error
+        return Event(ended=ended, last=True)

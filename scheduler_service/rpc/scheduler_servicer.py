@@ -1,0 +1,199 @@
+"""`SchedulerService`: one method an RPC, each of them check, decide, answer.
+
+The answer is made in the turn of its decision and sent when that is durable.
+"""
+
+from fairsched.v1 import scheduler_service_pb2 as pb
+from fairsched.v1 import scheduler_service_pb2_grpc as pb_grpc
+from scheduler_service.app.application import Application
+from scheduler_service.app.limits import BATCH_MAX
+from scheduler_service.core.errors import SchedulerError
+from scheduler_service.rpc.acquire import Acquiring
+from scheduler_service.rpc.calls import Context, Runtime, Servicer, call
+from scheduler_service.rpc.finishing import Finishing
+from scheduler_service.rpc.fleet import Fleet
+from scheduler_service.rpc.identity import Identity
+from scheduler_service.rpc.inquiry import Inquiry
+from scheduler_service.rpc.intake import Intake
+from scheduler_service.rpc.pulling import Pulling, check_lease_duration
+from scheduler_service.rpc.validate import Checks
+
+
+class Desks:
+    """The parts of the service that a running engine makes possible."""
+
+    def __init__(self, app: Application, runtime: Runtime) -> None:
+        self.intake = Intake(app, runtime.user_ids)
+        self.finishing = Finishing(app, runtime)
+        self.pulling = Pulling(app)
+        self.inquiry = Inquiry(app, self.finishing)
+        self.fleet = Fleet(app)
+        self.acquiring = Acquiring(app, runtime, self.intake)
+
+
+class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
+    """Serves gateways and workers."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self._desks: Desks | None = None
+
+    @property
+    def _at(self) -> Desks:
+        """The desks.
+
+        Raises:
+            NotReady: REPLAYING, DRAINING.
+        """
+        app = self.runtime.app
+        if self._desks is None:
+            self._desks = Desks(app, self.runtime)
+        return self._desks
+
+    # -- gateways -----------------------------------------------------------------------------
+
+    @call
+    async def Enqueue(
+        self, request: pb.EnqueueRequest, _context: Context, caller: Identity
+    ) -> pb.EnqueueResponse:
+        """Adds one request to its user's queue."""
+        answer = self._at.intake.accept(request, caller)
+        await self.runtime.app.engine.durable()
+        return answer
+
+    @call
+    async def BatchEnqueue(
+        self, request: pb.BatchEnqueueRequest, _context: Context, caller: Identity
+    ) -> pb.BatchEnqueueResponse:
+        """Adds many, each by itself."""
+        desks = self._at
+        checks = Checks()
+        _check_batch("requests", len(request.requests), checks)
+        checks.done()
+        answer = pb.BatchEnqueueResponse()
+        for index, item in enumerate(request.requests):
+            try:
+                response = desks.intake.accept(item, caller, path=f"requests[{index}].")
+                answer.results.add(response=response)
+            except SchedulerError as error:
+                told = desks.finishing.item_error("BatchEnqueue", error)
+                answer.results.add(error=told)
+        await self.runtime.app.engine.durable()
+        return answer
+
+    @call
+    async def Cancel(
+        self, request: pb.CancelRequest, _context: Context, caller: Identity
+    ) -> pb.CancelResponse:
+        """Ends a waiting request; asks the holder of a leased one to stop."""
+        answer = self._at.finishing.cancel(request, caller)
+        await self.runtime.app.engine.durable()
+        return answer
+
+    @call
+    async def GetRequest(
+        self, request: pb.GetRequestRequest, context: Context, caller: Identity
+    ) -> pb.GetRequestResponse:
+        """Tells where a request is, and why it still waits."""
+        return await self._at.inquiry.get_request(request, context, caller)
+
+    @call
+    async def Acquire(  # type: ignore[override]
+        self, request: pb.AcquireRequest, context: Context, caller: Identity
+    ) -> None:
+        """Enqueues a request and waits for its turn."""
+        await self._at.acquiring.acquire(request, context, caller)
+
+    # -- workers ------------------------------------------------------------------------------
+
+    @call
+    async def NextDispatch(
+        self, request: pb.NextDispatchRequest, context: Context, caller: Identity
+    ) -> pb.NextDispatchResponse:
+        """Gives a worker the requests whose turn it is."""
+        desks = self._at
+        results = []
+        if request.completions:
+            worker = request.session_id
+            items = request.completions[:BATCH_MAX]
+            results = desks.finishing.complete_results(items, caller, session_id=worker)
+        return await desks.pulling.next_dispatch(request, context, caller, results)
+
+    @call
+    async def Complete(
+        self, request: pb.CompleteRequest, _context: Context, caller: Identity
+    ) -> pb.CompleteResponse:
+        """Ends a lease."""
+        answer = self._at.finishing.complete(request, caller)
+        await self.runtime.app.engine.durable()
+        return answer
+
+    @call
+    async def BatchComplete(
+        self, request: pb.BatchCompleteRequest, _context: Context, caller: Identity
+    ) -> pb.BatchCompleteResponse:
+        """Ends many leases, each by itself."""
+        desks = self._at
+        checks = Checks()
+        _check_batch("completions", len(request.completions), checks)
+        checks.done()
+        results = desks.finishing.complete_results(request.completions, caller)
+        await self.runtime.app.engine.durable()
+        return pb.BatchCompleteResponse(results=results)
+
+    @call
+    async def RenewLease(
+        self, request: pb.RenewLeaseRequest, _context: Context, caller: Identity
+    ) -> pb.RenewLeaseResponse:
+        """Extends leases, and reports how far their requests are."""
+        desks = self._at
+        checks = Checks()
+        checks.id("session_id", request.session_id, required=False)
+        checks.id("worker_id", request.worker_id, required=False)
+        if not request.renewals:
+            checks.bad("renewals", "is required")
+        desks.finishing.check_renewals(request.renewals, checks)
+        duration_ns = check_lease_duration(request, checks)
+        checks.done()
+        worker = request.worker_id
+        if request.session_id:
+            worker = self.runtime.app.workers.session(request.session_id).worker
+        results = desks.finishing.renew(
+            request.renewals, caller, worker=worker, lease_duration_ns=duration_ns
+        )
+        await self.runtime.app.engine.durable()
+        return pb.RenewLeaseResponse(results=results)
+
+    @call
+    async def RegisterWorker(
+        self, request: pb.RegisterWorkerRequest, _context: Context, caller: Identity
+    ) -> pb.RegisterWorkerResponse:
+        """Opens a session for a worker."""
+        answer = self._at.fleet.register(request, caller)
+        await self.runtime.app.engine.durable()
+        return answer
+
+    @call
+    async def DrainWorker(
+        self, request: pb.DrainWorkerRequest, _context: Context, caller: Identity
+    ) -> pb.DrainWorkerResponse:
+        """Stops new work for a worker."""
+        answer = self._at.fleet.drain(request, caller)
+        await self.runtime.app.engine.durable()
+        return answer
+
+    @call
+    async def ListWorkers(
+        self, request: pb.ListWorkersRequest, _context: Context, caller: Identity
+    ) -> pb.ListWorkersResponse:
+        """Lists the workers the service has heard of."""
+        answer = self._at.fleet.list_workers(request, caller)
+        await self.runtime.app.engine.durable()
+        return answer
+
+
+def _check_batch(field: str, count: int, checks: Checks) -> None:
+    if count == 0:
+        checks.bad(field, "is required")
+    elif count > BATCH_MAX:
+        checks.bad(field, f"must have at most {BATCH_MAX} entries, has {count}")
