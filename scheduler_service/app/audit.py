@@ -15,6 +15,7 @@ import asyncio
 from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import NamedTuple
 
 from scheduler_service.app import chain, codec
@@ -28,6 +29,12 @@ RING_BYTES = 16 << 20
 
 PAGE_RECORDS = 64
 """Records handed to a reader at once; converting them takes well under a millisecond."""
+
+PAGE_BYTES = 512 << 10
+"""A page ends when it has so many bytes: its message stays far below the limit."""
+
+BEHIND_RECORDS = 1024
+"""A reader further from the end than this is behind and takes its time."""
 
 STORE_PAGE_BYTES = 256 << 10
 """Records read from the store at once; one group may be larger."""
@@ -54,9 +61,17 @@ class Page(NamedTuple):
 
     Attributes:
         first_sequence: Sequence of the first one.
-        hash_before: Chain hash before it.
         records: Encoded decisions.
+        hashes: Chain hash before the first one, then the one after each.
     """
+
+    first_sequence: int
+    records: list[bytes]
+    hashes: list[bytes]
+
+
+class _Run(NamedTuple):
+    """Consecutive records that were not handed out yet, and the chain hash before them."""
 
     first_sequence: int
     hash_before: bytes
@@ -80,12 +95,12 @@ class Cursor:
         sequence: Last sequence read; 0 before the first.
         chain_hash: Chain hash after it; empty if it is not known yet.
         rest: What was read from the store and not handed out yet.
-        behind: Whether the last page came from the store.
+        behind: Whether it is far from the end of the log.
     """
 
     sequence: int
     chain_hash: bytes = b""
-    rest: Page | None = None
+    rest: _Run | None = None
     behind: bool = False
 
 
@@ -152,17 +167,14 @@ class DecisionLog:
             Trimmed: The log was pruned past the cursor.
             StoreDamaged: The records cannot be read.
         """
-        page = cursor.rest
-        cursor.rest = None
-        if page is None:
-            if cursor.sequence >= self._engine.log.durable.sequence:
-                cursor.behind = False
-                return None
-            page = self._from_ring(cursor)
-            cursor.behind = page is None
-            if page is None:
-                page = await self._from_store(cursor)
-        return _hand_out(cursor, page, limit)
+        left = self._engine.log.durable.sequence - cursor.sequence
+        cursor.behind = left > BEHIND_RECORDS
+        if left <= 0:
+            return None
+        run, cursor.rest = cursor.rest, None
+        if run is None:
+            run = self._from_ring(cursor) or await self._from_store(cursor)
+        return _hand_out(cursor, run, limit)
 
     async def wait(self, after_sequence: int, timeout_seconds: float) -> None:
         """Waits until something behind `after_sequence` is durable, or for the timeout.
@@ -190,7 +202,7 @@ class DecisionLog:
         self.require(max(sequence, 1))
         page = await self.next_page(Cursor(max(sequence, 1) - 1), limit=1)
         assert page is not None
-        return page.records[0], page.hash_before
+        return page.records[0], page.hashes[0]
 
     async def in_thread(self, after_sequence: int, max_bytes: int) -> list[StoredGroup]:
         """Returns whole groups from the store, read on the thread of the readers."""
@@ -200,7 +212,7 @@ class DecisionLog:
     def _read(self, after_sequence: int, max_bytes: int) -> list[StoredGroup]:
         return self._store.read(after_sequence, max_bytes=max_bytes)
 
-    def _from_ring(self, cursor: Cursor) -> Page | None:
+    def _from_ring(self, cursor: Cursor) -> _Run | None:
         wanted = cursor.sequence + 1
         if not self._starts or self._starts[0] > wanted:
             return None
@@ -209,9 +221,9 @@ class DecisionLog:
         chain_hash = cursor.chain_hash
         if not chain_hash:
             chain_hash = chain.extend(held.hash_before, held.records[:skip])
-        return Page(wanted, chain_hash, held.records[skip:] if skip else held.records)
+        return _Run(wanted, chain_hash, held.records[skip:] if skip else held.records)
 
-    async def _from_store(self, cursor: Cursor) -> Page:
+    async def _from_store(self, cursor: Cursor) -> _Run:
         after = cursor.sequence
         groups = await self.in_thread(after, STORE_PAGE_BYTES)
         records: list[bytes] = []
@@ -223,7 +235,7 @@ class DecisionLog:
         if not chain_hash:
             before = await self._hash_before(first)
             chain_hash = chain.extend(before, records[:skip])
-        return Page(after + 1, chain_hash, records[skip:])
+        return _Run(after + 1, chain_hash, records[skip:])
 
     async def _hash_before(self, first_sequence: int) -> bytes:
         """Returns the chain hash before a group that begins at `first_sequence`."""
@@ -257,17 +269,22 @@ class DecisionLog:
         del self._held[:count], self._starts[:count]
 
 
-def _hand_out(cursor: Cursor, page: Page, limit: int) -> Page:
-    """Returns the first `limit` records of a page; the cursor keeps the rest."""
-    records = page.records
-    rest: list[bytes] = []
-    if len(records) > limit:
-        records, rest = records[:limit], records[limit:]
-    cursor.sequence = page.first_sequence + len(records) - 1
-    cursor.chain_hash = chain.extend(page.hash_before, records)
-    if rest:
-        cursor.rest = Page(cursor.sequence + 1, cursor.chain_hash, rest)
-    return Page(page.first_sequence, page.hash_before, records)
+def _hand_out(cursor: Cursor, run: _Run, limit: int) -> Page:
+    """Returns the first records of a run as a page; the cursor keeps the rest."""
+    chain_hash, size = run.hash_before, 0
+    hashes = [chain_hash]
+    for record in run.records[:limit]:
+        if size >= PAGE_BYTES:
+            break
+        size += len(record)
+        chain_hash = sha256(chain_hash + record).digest()
+        hashes.append(chain_hash)
+    count = len(hashes) - 1
+    cursor.sequence = run.first_sequence + count - 1
+    cursor.chain_hash = chain_hash
+    if count < len(run.records):
+        cursor.rest = _Run(cursor.sequence + 1, chain_hash, run.records[count:])
+    return Page(run.first_sequence, run.records[:count], hashes)
 
 
 class CatchUp:

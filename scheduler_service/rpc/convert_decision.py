@@ -6,7 +6,6 @@ sides (a test compares them).
 """
 
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -22,21 +21,19 @@ def decision_message(
     sequence: int,
     decision: d.Decision,
     *,
-    hash_before: bytes,
-    record: bytes,
-    include_record: bool = False,
+    hashes: tuple[bytes, bytes],
+    record: bytes = b"",
 ) -> pb.Decision:
     """Returns a decision as a message.
 
     Args:
         sequence: Its place in the log.
         decision: The decision.
-        hash_before: Chain hash before it.
-        record: Its encoded form.
-        include_record: Whether the message carries the encoded form.
+        hashes: Chain hash before it and after it.
+        record: Its encoded form, if the message is to carry it.
     """
     name, details = _DETAILS[type(decision)]
-    message = pb.Decision(
+    return pb.Decision(
         sequence=sequence,
         time=timestamp(decision.now_ns),
         kind=type(decision).__struct_config__.tag,  # type: ignore[arg-type]
@@ -44,13 +41,11 @@ def decision_message(
         user_id=getattr(decision, "user_id", ""),
         request_id=getattr(decision, "request_id", ""),
         peer=getattr(decision, "peer", ""),
-        previous_hash=hash_before,
-        hash=sha256(hash_before + record).digest(),
+        previous_hash=hashes[0],
+        hash=hashes[1],
+        record=record,
         **{name: details(decision)},
     )
-    if include_record:
-        message.record = record
-    return message
 
 
 def _time(value_ns: int) -> Timestamp | None:

@@ -55,14 +55,15 @@ class UserIds:
             return self._pseudonym(user_id)
         return f"{self._pseudonym(first + slash)}/{self._pseudonym(user_id)}"
 
+    def prefixes_of(self, caller: Identity) -> tuple[str, ...]:
+        """Returns how the ids begin, in the core, of the users `caller` is confined to."""
+        if self.mode is UserIdMode.PLAIN:
+            return caller.user_prefixes
+        return tuple(self._pseudonym(prefix) + "/" for prefix in caller.user_prefixes)
+
     def sees(self, caller: Identity, inside: str) -> bool:
         """Whether `caller` may look at what belongs to the user the core calls `inside`."""
-        if not caller.user_prefixes:
-            return True
-        if self.mode is UserIdMode.PLAIN:
-            return caller.sees_user(inside)
-        prefixes = tuple(self._pseudonym(prefix) + "/" for prefix in caller.user_prefixes)
-        return inside.startswith(prefixes)
+        return not caller.user_prefixes or inside.startswith(self.prefixes_of(caller))
 
     def check(self, credentials: Credentials) -> None:
         """Checks that callers can be confined as their credentials say.
