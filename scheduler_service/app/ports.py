@@ -130,19 +130,25 @@ class StoredGroup(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Sizes, in bytes; all of them recent rather than exact.
+    """Sizes in bytes, and counts since the store was opened; recent rather than exact.
 
     Attributes:
         log_bytes: Records kept.
         file_bytes: Size of all files of the store together.
         journal_bytes: Size of the write-ahead file alone.
         free_bytes: Free space of the file system; -1 if the store has no limit.
+        checkpoint_count: Passes that moved the write-ahead file into the database.
+        pruned_group_count: Groups dropped by the retention.
+        full_count: How often upkeep had to wait because the disk was full.
     """
 
     log_bytes: int
     file_bytes: int
     journal_bytes: int
     free_bytes: int
+    checkpoint_count: int = 0
+    pruned_group_count: int = 0
+    full_count: int = 0
 
 
 class Store(Protocol):

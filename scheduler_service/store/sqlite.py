@@ -144,9 +144,16 @@ class SqliteStore:
 
     def usage(self) -> Usage:
         """Returns sizes of a moment ago."""
-        seen = self._background
-        log_bytes = self._head.log_bytes - self._pruner.base.log_bytes
-        return Usage(log_bytes, seen.file_bytes, seen.journal_bytes, seen.free_bytes)
+        seen, pruner = self._background, self._pruner
+        return Usage(
+            self._head.log_bytes - pruner.base.log_bytes,
+            seen.file_bytes,
+            seen.journal_bytes,
+            seen.free_bytes,
+            seen.checkpoint_count,
+            pruner.pruned_groups,
+            seen.full_count,
+        )
 
     # ----- asked by the committer's thread
 

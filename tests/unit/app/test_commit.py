@@ -219,22 +219,30 @@ async def test_a_failed_append_ends_everything():
 
 
 async def test_an_error_of_the_callback_is_as_final():
-    """An error of the callback is as final."""
-    store = MemoryStore()
+    """Whoever could not be answered stays so: the next group is not acknowledged either."""
+    store = GatedStore()
+    calls: list[Commit] = []
     failures: list[Exception] = []
 
-    def broken(_commit):
+    def broken(commit):
+        calls.append(commit)
         raise ZeroDivisionError
 
     committer = GroupCommitter(store, on_durable=broken, on_failure=failures.append)
     committer.start()
     committer.record(decision())
+    await begun(store)
+    committer.record(decision())
+    second = asyncio.ensure_future(committer.drain())
+    store.gate.release(2)
     with pytest.raises(CommitterFailed):
-        await committer.drain()
+        await second
     with pytest.raises(CommitterFailed):
         await committer.close()
 
     assert [type(failure) for failure in failures] == [ZeroDivisionError]
+    assert [commit.ticket for commit in calls] == [1]
+    assert store.head().sequence == 2
 
 
 async def test_an_error_of_upkeep_is_as_final():

@@ -213,7 +213,7 @@ def test_the_write_ahead_file_stays_small_while_a_reader_pauses(directory, open_
     reader.close()
 
     assert largest < 8 * MIB
-    assert store._background.checkpoint_count > 5
+    assert store.usage().checkpoint_count > 5
 
 
 def test_an_open_read_transaction_of_a_stranger_only_delays(directory, open_store, monkeypatch):
@@ -321,6 +321,7 @@ def test_pruning_goes_in_small_steps_and_says_so(directory, open_store, monkeypa
         bases.append(store.base().sequence)
 
     assert bases == list(range(0, 55, 5))
+    assert store.usage().pruned_group_count == 50
 
 
 def test_a_pruned_file_shrinks_when_idle(directory, open_store, monkeypatch):
