@@ -6,8 +6,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fairsched import errors
-from fairsched.async_client import AsyncFairsched
+from fairsched import AsyncFairsched, errors
 from fairsched.backoff import Backoff
 from fairsched.v1 import admin_service_pb2
 

@@ -11,9 +11,7 @@ import logging
 import random
 import uuid
 
-from fairsched import errors
-from fairsched.async_client import AsyncFairsched
-from fairsched.requests import new_request
+from fairsched import AsyncFairsched, errors, new_request
 from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.demo.containers import common

@@ -8,10 +8,8 @@ It is healthy while the scheduler lists it as active.
 import asyncio
 import logging
 
-from fairsched import errors
-from fairsched.async_client import AsyncFairsched
-from fairsched.async_worker import AsyncWorker, Job
-from fairsched.requests import new_usage
+from fairsched import AsyncFairsched, AsyncWorker, errors, new_usage
+from fairsched.async_worker import Job
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.demo.containers import common
 from scheduler_service.demo.containers.settings import WorkerSettings
