@@ -1,8 +1,12 @@
-"""When a snapshot is due, and the process that makes it."""
+"""When a snapshot is due, and the process that makes it.
+
+The process is started and waited for on a thread: that way it is started without copying the page
+tables of a large service (`vfork`), whatever event loop is in use, and no fork handler runs.
+"""
 
 import asyncio
-import contextlib
 import os
+import subprocess
 import sys
 from dataclasses import dataclass
 
@@ -53,11 +57,13 @@ class SnapshotSchedule:
         self._triggers = triggers
         self._report = report
         self._task: asyncio.Task[None] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closing = False
         self._retry_ns = 0
 
     def consider(self, head: Position) -> bool:
         """Starts a process if one is due and none is running; cheap enough for every commit."""
-        if self._task is not None:
+        if self._task is not None or self._closing:
             return False
         records = head.sequence - self.newest.sequence
         log_bytes = head.log_bytes - self.newest.log_bytes
@@ -80,47 +86,46 @@ class SnapshotSchedule:
 
     async def close(self) -> None:
         """Stops the process at work; what it has not finished leaves nothing behind."""
-        if self._task is not None:
-            task = self._task
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        self._closing = True
+        if self._process is not None:
+            self._process.kill()
+        await self.finish()
 
     async def _run(self) -> None:
         try:
-            await self._make()
+            exit_code, output, errors = await asyncio.to_thread(self._run_process)
         except OSError as error:
             self._failed(str(error))
+        else:
+            self._ended(exit_code, output, errors.decode("utf-8", "replace").strip())
         finally:
-            self._task = None
+            self._task = self._process = None
 
-    async def _make(self) -> None:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "scheduler_service.store.snapshotter",
-            str(self._directory.path),
-            "--parent",
-            str(os.getpid()),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+    def _run_process(self) -> tuple[int, bytes, bytes]:
+        """Runs the process to its end, on a thread."""
+        command = (sys.executable, "-m", "scheduler_service.store.snapshotter")
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, a module of ours
+            (*command, str(self._directory.path), "--parent", str(os.getpid())),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
         )
-        try:
-            output, errors = await process.communicate()
-        except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-            raise
-        if process.returncode == 0 and output:
+        self._process = process
+        if self._closing:
+            process.kill()
+        output, errors = process.communicate()
+        return process.returncode, output, errors
+
+    def _ended(self, exit_code: int, output: bytes, errors: str) -> None:
+        if exit_code == 0 and output:
             self.last = msgspec.json.decode(output, type=Made)
             self.newest = SnapshotFiles(self._directory.path).newest_position() or self.newest
             self._report("snapshot.made", **msgspec.to_builtins(self.last))
-        elif process.returncode == EXIT_LOCKED:
+        elif exit_code == EXIT_LOCKED:
             self._retry_ns = clock.monotonic_ns() + RETRY_NS
-        else:
-            self._failed(errors.decode("utf-8", "replace").strip(), process.returncode)
+        elif not self._closing:
+            self._failed(errors, exit_code)
 
     def _failed(self, detail: str, exit_code: int | None = None) -> None:
         self.failure_count += 1

@@ -1,12 +1,12 @@
 """When snapshots are made, and the process that makes them."""
 
-import asyncio
 import json
 import os
 import subprocess
 import sys
 
 import pytest
+import uvloop
 
 from scheduler_service.app.ports import GENESIS, StoreLocked
 from scheduler_service.store import schedule as schedule_module
@@ -106,16 +106,29 @@ async def test_a_program_that_cannot_be_started_is_reported(directory, store, ev
 
 
 async def test_a_running_process_can_be_stopped(directory, store, events):
-    """A running process can be stopped."""
+    """Closing ends the process; what it had not finished is not there, and nothing is locked."""
     schedule = SnapshotSchedule(directory, SnapshotTriggers(records=1), report=events)
     assert schedule.consider(store.head())
-    await asyncio.sleep(0)
     await schedule.close()
     await schedule.close()
 
     assert not schedule.running
-    assert events == []
+    assert not schedule.consider(store.head())
+    assert "snapshot.failed" not in events.names
     directory.lock_snapshots().release()
+
+
+def test_snapshots_are_made_on_uvloop_too(directory, store, events):
+    """The process does not depend on the event loop."""
+
+    async def make():
+        schedule = SnapshotSchedule(directory, SnapshotTriggers(records=1), report=events)
+        schedule.consider(store.head())
+        await schedule.finish()
+
+    uvloop.run(make())
+
+    assert events.names == ["snapshot.made"]
 
 
 def test_the_process_says_what_it_did(directory, store):
