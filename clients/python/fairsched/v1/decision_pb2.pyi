@@ -1277,7 +1277,7 @@ class Completed(_message.Message):
     COST_FIELD_NUMBER: _builtins.int
     PREDICTED_CLASS_FIELD_NUMBER: _builtins.int
     STATED_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
-    OUTPUT_CAP_TOKENS_FIELD_NUMBER: _builtins.int
+    MAX_OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     EXPECTED_OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     """The lease it was finished under."""
@@ -1297,7 +1297,7 @@ class Completed(_message.Message):
     """Class it was dispatched as."""
     stated_prompt_tokens: _builtins.int
     """Prompt length stated at `Enqueue`; 0 if none was."""
-    output_cap_tokens: _builtins.int
+    max_output_tokens: _builtins.int
     """Output cap stated at `Enqueue`; 0 if none was."""
     expected_output_tokens: _builtins.int
     """Output length that the cost rested on; 0 if the cost was given."""
@@ -1313,12 +1313,12 @@ class Completed(_message.Message):
         cost: _builtins.int = ...,
         predicted_class: _policy_pb2.PredictedClass.ValueType = ...,
         stated_prompt_tokens: _builtins.int = ...,
-        output_cap_tokens: _builtins.int = ...,
+        max_output_tokens: _builtins.int = ...,
         expected_output_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_output_tokens", b"_output_tokens", "_prompt_tokens", b"_prompt_tokens", "output_tokens", b"output_tokens", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_tokens", b"_output_tokens", "_prompt_tokens", b"_prompt_tokens", "cost", b"cost", "error", b"error", "expected_output_tokens", b"expected_output_tokens", "lease_id", b"lease_id", "output_cap_tokens", b"output_cap_tokens", "output_tokens", b"output_tokens", "predicted_class", b"predicted_class", "prompt_tokens", b"prompt_tokens", "request_sequence", b"request_sequence", "state", b"state", "stated_prompt_tokens", b"stated_prompt_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_tokens", b"_output_tokens", "_prompt_tokens", b"_prompt_tokens", "cost", b"cost", "error", b"error", "expected_output_tokens", b"expected_output_tokens", "lease_id", b"lease_id", "max_output_tokens", b"max_output_tokens", "output_tokens", b"output_tokens", "predicted_class", b"predicted_class", "prompt_tokens", b"prompt_tokens", "request_sequence", b"request_sequence", "state", b"state", "stated_prompt_tokens", b"stated_prompt_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__output_tokens: _TypeAlias = _typing.Literal["output_tokens"]  # noqa: Y015
     _WhichOneofArgType__output_tokens: _TypeAlias = _typing.Literal["_output_tokens", b"_output_tokens"]  # noqa: Y015
