@@ -1,0 +1,179 @@
+"""`fairsched top`: one pool, live: users, meters against v, waiting, shares, gap against bound."""
+
+import collections
+import dataclasses
+import time
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from fairsched import errors
+from fairsched.v1 import admin_service_pb2 as pb
+from scheduler_service.cli import output
+from scheduler_service.cli.explain import only_pool
+from scheduler_service.cli.session import Session, remote
+
+SHARE_WINDOW_S = 10.0
+"""Shares are those of the cost charged in the last seconds."""
+
+BAR = 20
+"""Width of a bar, characters."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sample:
+    """What one round of calls found.
+
+    Attributes:
+        at: When, seconds of the monotonic clock.
+        service: The service.
+        pool: The pool.
+        users: Its busy users.
+    """
+
+    at: float
+    service: pb.ServiceStats
+    pool: pb.PoolStats
+    users: list[pb.User]
+
+
+class Rates:
+    """Shares and rates over the last seconds, from counters that only grow."""
+
+    def __init__(self) -> None:
+        self._samples: collections.deque[Sample] = collections.deque()
+
+    def add(self, sample: Sample) -> None:
+        """Takes a new sample; a restart of the service begins anew."""
+        if self._samples and self._samples[-1].service.start_time != sample.service.start_time:
+            self._samples.clear()
+        self._samples.append(sample)
+        while sample.at - self._samples[0].at > SHARE_WINDOW_S and self._samples[1] is not sample:
+            self._samples.popleft()
+
+    def charged(self) -> dict[str, int]:
+        """Returns the cost charged to each busy user in the window, cost units."""
+        first = {user.user_id: user.charged_cost for user in self._samples[0].users}
+        last = self._samples[-1].users
+        return {u.user_id: u.charged_cost - first.get(u.user_id, u.charged_cost) for u in last}
+
+    def dispatches_per_second(self) -> float:
+        """Returns the first dispatches a second in the window."""
+        first, last = self._samples[0], self._samples[-1]
+        count = last.pool.counters.dispatched_count - first.pool.counters.dispatched_count
+        return count / (last.at - first.at) if last.at > first.at else 0.0
+
+
+@remote
+def top(
+    session: Session,
+    pool: Annotated[
+        str, typer.Argument(help="Pool; may be left out if there is only one.", show_default=False)
+    ] = "",
+    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 1.0,
+    users: Annotated[int, typer.Option(min=1, max=1000, help="Users shown at most.")] = 25,
+    once: Annotated[bool, typer.Option("--once", help="Print one look and end.")] = False,
+) -> None:
+    """Shows a pool live; Ctrl-C ends it."""
+    name = pool or only_pool(session)
+    rates = Rates()
+    rates.add(take(session, name))
+    if session.as_json or once:
+        time.sleep(interval)
+        sample = take(session, name)
+        rates.add(sample)
+        if not session.json_or([sample.pool, *sample.users]):
+            output.out.print(frame(sample, rates, users))
+        return
+    try:
+        with Live(console=output.out, screen=True, auto_refresh=False) as live:
+            while True:
+                try:
+                    sample = take(session, name)
+                    rates.add(sample)
+                    live.update(frame(sample, rates, users), refresh=True)
+                except errors.UnavailableError as error:
+                    live.update(Text(f"{error}\ntrying again …", style="red"), refresh=True)
+                time.sleep(interval)
+    except KeyboardInterrupt:
+        return
+
+
+def take(session: Session, pool: str) -> Sample:
+    """Asks the service once."""
+    stats = session.client.admin.GetStats(pb.GetStatsRequest(pool=pool))
+    request = pb.ListUsersRequest(pool=pool, only_busy=True, page_size=1000)
+    found = session.client.admin.ListUsers(request).users
+    return Sample(time.monotonic(), stats.service, stats.pools[0], list(found))
+
+
+def frame(sample: Sample, rates: Rates, limit: int) -> RenderableType:
+    """Returns one look at a pool."""
+    pool = sample.pool
+    charged = rates.charged()
+    total = sum(charged.values())
+    bound = pool.fairness_bound_micros if pool.HasField("fairness_bound_micros") else 0
+    shown = output.table(
+        "user", ">weight", ">waiting", ">in flight", ">oldest", "meter above v", ">",
+        f"share of cost ({SHARE_WINDOW_S:.0f} s)", ">",
+    )  # fmt: skip
+    busiest = sorted(
+        sample.users,
+        key=lambda user: (-charged.get(user.user_id, 0), -user.waiting_count, user.user_id),
+    )
+    for user in busiest[:limit]:
+        above = user.meter_micros - pool.virtual_time_micros
+        share = charged.get(user.user_id, 0) / total if total else 0.0
+        output.row(
+            shown,
+            user.user_id,
+            output.weight(user.weight_milli),
+            user.waiting_count,
+            user.in_flight_count,
+            output.span(user.oldest_wait.ToTimedelta()) if user.HasField("oldest_wait") else "",
+            _bar(above / bound if bound else 0.0, "cyan"),
+            output.units(above) if bound else "",
+            _bar(share, "green"),
+            f"{share:.1%}",
+        )
+    parts: list[RenderableType] = [*_head(sample, rates), shown]
+    if len(busiest) > limit:
+        parts.append(Text(f"… and {len(busiest) - limit} more busy users", style="dim"))
+    return Group(*parts)
+
+
+def _head(sample: Sample, rates: Rates) -> list[Text]:
+    pool, service = sample.pool, sample.service
+    state = "paused" if pool.HasField("pause") else "serving"
+    oldest = (
+        f", oldest {output.span(pool.oldest_wait.ToTimedelta())}"
+        if pool.HasField("oldest_wait")
+        else ""
+    )
+    first = Text.assemble(
+        ("pool ", "dim"),
+        output.safe(pool.pool),
+        (f"  {state}", "red" if state == "paused" else "green"),
+        f"  {pool.waiting_count:,} waiting{oldest}  {pool.leased_count:,} leased"
+        f"  {service.worker_count} workers  {rates.dispatches_per_second():,.0f} dispatches/s"
+        f"  sequence {service.log.newest_sequence:,}",
+    )
+    if not pool.HasField("fairness_bound_micros"):
+        return [first, Text("slack is unbounded: no fairness between users is promised", "dim")]
+    gap, bound = pool.fairness_gap_micros, pool.fairness_bound_micros
+    second = Text.assemble(
+        ("gap ", "dim"),
+        _bar(gap / bound if bound else 0.0, "red" if gap > bound else "green"),
+        f" {output.units(gap)} of {output.units(bound)} cost units",
+    )
+    if service.invariant_violation_count:
+        second.append(f"  {service.invariant_violation_count} violations", "red bold")
+    return [first, second]
+
+
+def _bar(part: float, style: str) -> Text:
+    full = max(0, min(BAR, round(part * BAR)))
+    return Text.assemble(("█" * full, style), ("·" * (BAR - full), "dim"))

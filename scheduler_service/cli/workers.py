@@ -1,0 +1,49 @@
+"""Commands about workers: `fairsched workers …`."""
+
+from typing import Annotated
+
+import typer
+
+from fairsched.v1 import scheduler_service_pb2 as pb
+from scheduler_service.cli import output
+from scheduler_service.cli.session import Session, remote
+
+app = typer.Typer(help="Workers: list, drain.", no_args_is_help=True)
+
+
+@app.command("list")
+@remote
+def list_workers(
+    session: Session, pool: Annotated[str, typer.Option(help="Only those of this pool.")] = ""
+) -> None:
+    """Lists the workers that the service has heard of."""
+    request = pb.ListWorkersRequest(pool=pool)
+    found = session.client.pages(session.client.scheduler.ListWorkers, request, "workers")
+    if session.json_or(found):
+        return
+    shown = output.table("worker", "state", ">leases", "pools", "labels", "endpoint", "last seen")
+    for worker in found:
+        output.row(
+            shown,
+            worker.worker_id,
+            output.short(pb.WorkerState.Name(worker.state), "WORKER_STATE_"),
+            worker.lease_count,
+            ", ".join(worker.pools),
+            ", ".join(worker.offer.labels),
+            worker.endpoint,
+            worker.last_seen_time.ToDatetime().strftime("%H:%M:%S UTC"),
+        )
+    output.out.print(shown)
+
+
+@app.command("drain")
+@remote
+def drain_worker(
+    session: Session,
+    worker: Annotated[str, typer.Argument(help="Worker, or its session.", show_default=False)],
+) -> None:
+    """Stops new work for a worker; its leases go on."""
+    response = session.client.scheduler.DrainWorker(pb.DrainWorkerRequest(worker_id=worker))
+    if not session.json_or([response]):
+        count = response.worker.lease_count
+        output.out.print(output.safe(f"Worker {worker} is draining, {count} leases left."))
