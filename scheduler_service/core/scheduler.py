@@ -6,7 +6,8 @@ Nothing but `evolve` changes the state, so folding the list into an older copy o
 this state again.
 
 Order of a command:
-    1. timers that are due fire, in order of (time, request sequence);
+    1. timers that are due fire, in order of (time, request sequence); before them, `Recover`
+       extends the leases that fell due while nobody could renew them;
     2. leases that the caller's message confirms are confirmed;
     3. the command itself;
     4. in gate mode, turns that have become free are granted.
@@ -43,6 +44,9 @@ def apply(state: State, command: c.Command, log: list[d.Decision]) -> Any:
         SchedulerError: The command is refused; see the functions it is handed to.
     """
     assert command.now_ns >= state.now_ns, "time went back"
+    if type(command) is c.Recover:
+        # Before any timer: a lease that fell due while nobody could renew it has not ended.
+        record(state, log, d.Recovered(command.now_ns, command.downtime_ns))
     if state.timers and state.timers[0][0] <= command.now_ns:
         fire_due(state, command.now_ns, log)
     try:
@@ -210,10 +214,6 @@ def _open_log(state: State, x: c.OpenLog, log: list[d.Decision]) -> None:
         )
 
 
-def _recover(state: State, x: c.Recover, log: list[d.Decision]) -> None:
-    record(state, log, d.Recovered(x.now_ns, x.downtime_ns))
-
-
 _HANDLERS: dict[type[c.Command], Callable[[State, Any, list[d.Decision]], Any]] = {
     c.Enqueue: admission.enqueue,
     c.NextDispatch: next_dispatch,
@@ -233,5 +233,5 @@ _HANDLERS: dict[type[c.Command], Callable[[State, Any, list[d.Decision]], Any]] 
     c.DrainWorker: admin.drain_worker,
     c.UpdateEstimator: admin.update_estimator,
     c.OpenLog: _open_log,
-    c.Recover: _recover,
+    c.Recover: _tick,
 }
