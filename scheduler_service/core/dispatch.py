@@ -245,7 +245,6 @@ def _record_grant(
     ask.granted += 1
     duration = ask.lease_duration_ns or policy.lease_duration_ns
     hand_over = policy.hand_over_ns if ask.hand_over and ask.worker else 0
-    wait_ns = now_ns - request.enqueue_ns
     dispatched = Dispatched(
         now_ns,
         pool.name,
@@ -264,7 +263,7 @@ def _record_grant(
         charge,
         flow.weight_milli,
         request.predicted_class,
-        wait_ns,
+        now_ns - request.enqueue_ns,
         frame.threshold_ns,
         request.predicted_class is not _SHORT and request.enqueue_ns < frame.aged_before,
         pool.virtual_time,

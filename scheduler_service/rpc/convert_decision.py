@@ -185,7 +185,7 @@ def _completed(x: d.Completed) -> pb.Completed:
         cost=x.cost,
         predicted_class=x.predicted_class,  # type: ignore[arg-type]
         stated_prompt_tokens=x.stated_prompt_tokens,
-        output_cap_tokens=x.output_cap_tokens,
+        max_output_tokens=x.output_cap_tokens,
         expected_output_tokens=x.expected_output_tokens,
     )
 
