@@ -23,32 +23,16 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from scheduler_service.sim.method import ANY_SIZE, STALLED
-from scheduler_service.sim.model import EngineTotals
+from scheduler_service.sim.model import FAR, EngineTotals
 
 if TYPE_CHECKING:
     from scheduler_service.sim.method import MeteredMethod, Method
-    from scheduler_service.sim.model import EngineShape, RunLog, Workload
+    from scheduler_service.sim.model import EngineShape, Outside, RunLog, Workload
 
 _SHIFT: Final = 32  # room for request numbers below the batch number in a heap key
 _MASK: Final = (1 << _SHIFT) - 1
-_FAR: Final = 1 << 62  # later than any event
 IDLE: Final = -1
 NORMAL_SPEED: Final = 1000  # `slowdown_milli` of a healthy engine
-
-
-class Outside:
-    """What an engine must know of the rest of the simulation.
-
-    Attributes:
-        horizon_ns: Time of the next arrival or fault.
-        others_ns: Time at which another engine acts next.
-    """
-
-    __slots__ = ("horizon_ns", "others_ns")
-
-    def __init__(self) -> None:
-        self.horizon_ns = _FAR
-        self.others_ns = _FAR
 
 
 class Engine:
@@ -58,41 +42,6 @@ class Engine:
         `live` is the sum of tokens held; `kv` is `live` or the sum of reservations, as the rule
         of the shape says.  Every request of `_parked` was admitted after every one of `_last`.
     """
-
-    __slots__ = (
-        "_batch",
-        "_batch_ns",
-        "_by_reservation",
-        "_chunks",
-        "_decoding",
-        "_fresh",
-        "_given",
-        "_iterations",
-        "_last",
-        "_left",
-        "_limit",
-        "_load",
-        "_log",
-        "_metered",
-        "_method",
-        "_needs",
-        "_outside",
-        "_parked",
-        "_partial",
-        "_prefilled",
-        "_prompt",
-        "_refused",
-        "_response",
-        "_shape",
-        "_short",
-        "_working",
-        "kv",
-        "live",
-        "number",
-        "slowdown_milli",
-        "totals",
-        "working_until_ns",
-    )
 
     def __init__(
         self,
@@ -368,7 +317,10 @@ class Engine:
         """
         if self._prefilled or self._partial:
             return 1
-        count = (self._last[0] >> _SHIFT) - self._batch - 1 if self._last else _FAR
+        count = (self._last[0] >> _SHIFT) - self._batch - 1 if self._last else FAR
+        if self._metered is not None:  # counters must be up to date when others look at them
+            seen_ns = min(self._outside.horizon_ns, self._outside.others_ns)
+            count = min(count, (seen_ns - now_ns) // batch_ns)
         if self._chunks:  # all of the budget for the continuation, or what finished returned above
             return self._repeat_chunk(max(1, count), load)
         if load < self._shape.token_budget and self._left is None:
@@ -380,7 +332,7 @@ class Engine:
         until_ns = self._outside.horizon_ns
         if self._method.waiting:
             if self._limit - self.kv <= 0:
-                return _FAR  # only this engine's own decodes can free space
+                return FAR  # only this engine's own decodes can free space
             if self._refused != STALLED or not self._by_reservation:
                 return 1
             until_ns = min(until_ns, self._outside.others_ns)

@@ -17,15 +17,14 @@ from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import SchedulerError
 from scheduler_service.sim.core_method import CoreMethod, LeaseTerms
-from scheduler_service.sim.engine import IDLE, NORMAL_SPEED, Engine, Outside
+from scheduler_service.sim.engine import IDLE, NORMAL_SPEED, Engine
 from scheduler_service.sim.method import STALLED
-from scheduler_service.sim.model import NS_PER_SECOND, RunLog, Workload
+from scheduler_service.sim.model import FAR, NS_PER_SECOND, Outside, RunLog, Workload
 
 if TYPE_CHECKING:
     from scheduler_service.core.policy import PoolPolicy
     from scheduler_service.sim.method import Method
 
-_FAR: Final = 1 << 62
 _LEASE_NS: Final = 10 * NS_PER_SECOND
 _RENEW_NS: Final = _LEASE_NS // 3
 
@@ -100,7 +99,7 @@ class FaultyCore(CoreMethod):
 
     def next_timer_ns(self) -> int:
         """Returns when the next timer of the core is due."""
-        return self.state.timers[0][0] if self.state.timers else _FAR
+        return self.state.timers[0][0] if self.state.timers else FAR
 
     def tick(self, now_ns: int) -> None:
         """Applies `Tick`."""
@@ -161,7 +160,7 @@ class _FaultRun:
         self._workload, self._method, self._fleet = workload, method, fleet
         self._outside, self._faults = outside, faults
         self._arrival = self._fault = 0
-        self._wakes = [_FAR] * len(fleet)
+        self._wakes = [FAR] * len(fleet)
         self._renewal_ns = _RENEW_NS
         self._dead: set[int] = set()
 
@@ -169,7 +168,7 @@ class _FaultRun:
         """Runs until nothing waits, runs or is leased."""
         while True:
             now_ns = self._next_ns()
-            if now_ns >= _FAR:
+            if now_ns >= FAR:
                 return
             self._arrive(now_ns)
             if self._method.next_timer_ns() <= now_ns:
@@ -181,15 +180,15 @@ class _FaultRun:
 
     def _arrival_ns(self) -> int:
         arrivals = self._workload.arrival_ns
-        return arrivals[self._arrival] if self._arrival < len(arrivals) else _FAR
+        return arrivals[self._arrival] if self._arrival < len(arrivals) else FAR
 
     def _fault_ns(self) -> int:
-        return self._faults[self._fault].at_ns if self._fault < len(self._faults) else _FAR
+        return self._faults[self._fault].at_ns if self._fault < len(self._faults) else FAR
 
     def _next_ns(self) -> int:
         arrival, work = self._arrival_ns(), min(self._wakes)
-        if arrival == work == _FAR and not self._method.state.leases and not self._method.waiting:
-            return _FAR
+        if arrival == work == FAR and not self._method.state.leases and not self._method.waiting:
+            return FAR
         outside = min(arrival, self._fault_ns(), self._renewal_ns, self._method.next_timer_ns())
         self._outside.horizon_ns = outside
         return min(outside, work)
@@ -206,7 +205,7 @@ class _FaultRun:
             engine = self._fleet[fault.engine]
             if fault.kind == "die":
                 engine.clear()
-                self._wakes[fault.engine] = _FAR
+                self._wakes[fault.engine] = FAR
                 self._dead.add(fault.engine)
             elif fault.kind == "return":
                 self._dead.discard(fault.engine)
@@ -226,9 +225,9 @@ class _FaultRun:
             number = engine.number
             if number in self._dead:
                 continue
-            idle = self._wakes[number] == _FAR and self._method.waiting > 0
+            idle = self._wakes[number] == FAR and self._method.waiting > 0
             if self._wakes[number] <= now_ns or idle:
                 others = [at_ns for i, at_ns in enumerate(self._wakes) if i != number]
-                self._outside.others_ns = min(others, default=_FAR)
+                self._outside.others_ns = min(others, default=FAR)
                 wake_ns = engine.wake(now_ns)
-                self._wakes[number] = _FAR if wake_ns == IDLE else wake_ns
+                self._wakes[number] = FAR if wake_ns == IDLE else wake_ns

@@ -7,17 +7,15 @@ same time, since the boundary "takes arrivals up to now".  A run depends on noth
 from __future__ import annotations
 
 from heapq import heapify, heapreplace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from scheduler_service.sim.engine import IDLE, Engine, Outside
-from scheduler_service.sim.model import RunLog
+from scheduler_service.sim.engine import IDLE, Engine
+from scheduler_service.sim.model import FAR, Outside, RunLog
 
 if TYPE_CHECKING:
     from scheduler_service.sim.faults import FaultPlan
     from scheduler_service.sim.method import Method
     from scheduler_service.sim.model import EngineShape, Workload
-
-_FAR: Final = 1 << 62
 
 
 class StuckError(RuntimeError):
@@ -81,19 +79,19 @@ def _run(workload: Workload, method: Method, fleet: list[Engine], outside: Outsi
     """Runs without faults."""
     arrivals, count = workload.arrival_ns, len(workload)
     arrival = 0
-    next_ns = arrivals[0] if count else _FAR
+    next_ns = arrivals[0] if count else FAR
     heap = [(next_ns, engine.number) for engine in fleet]
     heapify(heap)
     enqueue = method.enqueue
     while True:
         now_ns, number = heap[0]
-        if now_ns >= _FAR:
+        if now_ns >= FAR:
             return
         if now_ns >= next_ns:
             while next_ns <= now_ns:
                 enqueue(arrival, next_ns)
                 arrival += 1
-                next_ns = arrivals[arrival] if arrival < count else _FAR
+                next_ns = arrivals[arrival] if arrival < count else FAR
         outside.horizon_ns = next_ns
         if len(heap) > 1:
             outside.others_ns = min(entry[0] for entry in heap[1:3])

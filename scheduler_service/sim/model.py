@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 NS_PER_SECOND: Final = 1_000_000_000
+FAR: Final = 1 << 62
+"""A time later than any event."""
 
 KvRule = Literal["live", "reserve"]
 
@@ -190,3 +192,16 @@ class RunLog:
     attempts: dict[int, int] = field(default_factory=dict)
     end_ns: int = 0
     notes: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Outside:
+    """What an engine must know of the rest of the simulation.
+
+    Attributes:
+        horizon_ns: Time of the next arrival or fault.
+        others_ns: Time at which another engine acts next.
+    """
+
+    horizon_ns: int = FAR
+    others_ns: int = FAR
