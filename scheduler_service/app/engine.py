@@ -28,7 +28,7 @@ from scheduler_service.app.histogram import SHORT_BOUNDS_NS, DurationHistogram
 from scheduler_service.app.ports import Clock, Group, Payload, Reporter, Store
 from scheduler_service.core import decisions as d
 from scheduler_service.core.commands import Command, Tick
-from scheduler_service.core.errors import NotReady
+from scheduler_service.core.errors import NotReady, SchedulerError
 from scheduler_service.core.scheduler import apply
 from scheduler_service.core.state import State
 from scheduler_service.core.timers import next_due
@@ -133,7 +133,11 @@ class Engine:
         began_ns = monotonic_ns()
         try:
             return apply(self.state, command, log)
-        except AssertionError as error:
+        except SchedulerError:
+            raise
+        except BaseException as error:
+            # A command that fails in the middle never reaches the log, and nothing follows it.
+            log.clear()
             self._stop(error)
             raise
         finally:

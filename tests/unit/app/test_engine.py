@@ -1,0 +1,64 @@
+"""The engine when the core or a listener fails."""
+
+import asyncio
+
+import pytest
+
+from scheduler_service.app import engine as engine_module
+from scheduler_service.app.clock import ManualClock
+from scheduler_service.app.engine import Engine
+from scheduler_service.app.memory import MemoryStore
+from scheduler_service.core import commands as c
+from scheduler_service.core import decisions as d
+from scheduler_service.core.errors import NotReady
+from scheduler_service.core.policy import PoolPolicy
+from scheduler_service.core.state import State
+
+
+def _create(now_ns: int) -> c.ConfigurePool:
+    return c.ConfigurePool(
+        now_ns=now_ns, pool="p", policy=PoolPolicy(), policy_digest="", create=True
+    )
+
+
+@pytest.fixture
+async def engine():
+    """A running engine over a store in memory."""
+    store = MemoryStore()
+    engine = Engine(State(), ManualClock(), store, lambda event, **values: None)
+    engine.start()
+    yield engine
+    await engine.close()
+
+
+@pytest.mark.parametrize("kind", [AssertionError, KeyError, ZeroDivisionError])
+async def test_a_command_that_fails_in_the_middle_never_reaches_the_log(engine, monkeypatch, kind):
+    """Whatever breaks inside the core ends the service before anything of it is recorded."""
+
+    def broken(state, command, log):
+        log.append(d.LogOpened(1, 1, "none", ""))
+        raise kind
+
+    monkeypatch.setattr(engine_module, "apply", broken)
+    with pytest.raises(kind):
+        engine.apply(_create(1))
+
+    assert engine.stopped.is_set()
+    assert engine.log.sequence == 0
+    with pytest.raises(NotReady, match="failed"):
+        engine.apply(_create(2))
+    with pytest.raises(NotReady, match="failed"):
+        await engine.durable()
+
+
+async def test_callers_that_wait_are_told_that_it_failed(engine, monkeypatch):
+    """A call that waits for its commit gets an answer when another command breaks the core."""
+    engine.apply(_create(1))
+    waiting = asyncio.ensure_future(engine.durable())
+    await asyncio.sleep(0)
+    monkeypatch.setattr(engine_module, "apply", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        engine.apply(_create(2))
+
+    with pytest.raises(NotReady, match="failed"):
+        await waiting
