@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 
 from scheduler_service.app.audit import CatchUp, DecisionLog
 from scheduler_service.app.engine import Engine
@@ -12,6 +14,15 @@ from scheduler_service.estimator.learning import PoolLearner
 
 WATCHERS_MAX = 64
 """Watches of the decision log that may be open at once."""
+
+
+@cache
+def service_version() -> str:
+    """Returns the version of the installed package; "unknown" when it is run from its source."""
+    try:
+        return version("fairsched")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 @dataclass(slots=True)
