@@ -150,7 +150,7 @@ def _show(one: SingleRun) -> None:
 def reproduce(
     experiments: Annotated[
         list[str] | None,
-        typer.Argument(help="fig2 fig3 fig4 fig5 table2 article; all if none is named."),
+        typer.Argument(help="fig2 fig3 fig4 fig5 table2 article, or numbers; all if none."),
     ] = None,
     *,
     trace: Traces = None,
@@ -164,13 +164,14 @@ def reproduce(
     """Reproduces the figures, the table and the claims of the two documents."""
     _need_extra()
     from scheduler_service.sim.pool import Results  # noqa: PLC0415 - needs the extra
-    from scheduler_service.sim.reproduce.experiments import EXPERIMENTS, Plan  # noqa: PLC0415
+    from scheduler_service.sim.reproduce.experiments import EXPERIMENTS, PARTS, Plan  # noqa: PLC0415
     from scheduler_service.sim.reproduce.report import write  # noqa: PLC0415
 
     names = experiments or list(EXPERIMENTS)
-    unknown = [name for name in names if name not in EXPERIMENTS]
+    known = {**EXPERIMENTS, **PARTS}
+    unknown = [name for name in names if name not in known]
     if unknown:
-        message = f"unknown: {', '.join(unknown)}; there are {', '.join(EXPERIMENTS)}"
+        message = f"unknown: {', '.join(unknown)}; there are {', '.join(known)}"
         raise typer.BadParameter(message)
     plan = Plan(
         out,
@@ -181,7 +182,7 @@ def reproduce(
         quiet,
     )
     results = Results(out)
-    outcomes = [EXPERIMENTS[name](plan, results) for name in names]
+    outcomes = [known[name](plan, results) for name in names]
     path = write(plan, outcomes)
     for outcome in outcomes:
         held = [c.holds for c in outcome.comparisons] + [c.holds for c in outcome.checks]

@@ -19,7 +19,8 @@ from scheduler_service.sim import plots
 from scheduler_service.sim.capacity import at_load
 from scheduler_service.sim.data import AZURE_SAMPLE, MULTI_TENANT_SAMPLE
 from scheduler_service.sim.pool import Results, run_all
-from scheduler_service.sim.specs import MethodSpec, RunSpec, StreamSpec, stream_of
+from scheduler_service.sim.recommend import recommendation
+from scheduler_service.sim.specs import MethodSpec, RunSpec, StreamSpec, policy_of, stream_of
 from scheduler_service.sim.tables import markdown, write_table
 
 if TYPE_CHECKING:
@@ -174,16 +175,31 @@ def run(plan: Plan) -> Path:
     settings = list(dict.fromkeys(m for own in sweeps.values() for _, m in own))
     traded = _gather(plan, results, settings, "slack, k, gamma")
     _write_tables(plan, table, traded)
-    parts = [_head(plan)]
+    parts = [_head(plan), _bound_line(table, traded)]
     for name, rows in table.items():
         _draw_methods(plan, name, rows)
         parts += [f"## {name}", _method_table(rows), f"![{name}](methods_{name}.svg)"]
         parts += [f"![{name}](tradeoff_{name}.svg)", _trade_table(sweeps, traded[name])]
         _draw_tradeoff(plan, name, sweeps, traded[name])
-    parts.append(_recommendation(table, traded, sweeps))
+    parts.append(recommendation(table, traded, sweeps))
     path = plan.folder / "report.md"
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
+
+
+def _bound_line(*found: dict[str, dict[MethodSpec, Measures]]) -> str:
+    """Says how often the core's bound was passed: in every dispatch of every finite slack."""
+    checked = [
+        measures["bound_violations"]
+        for table in found
+        for rows in table.values()
+        for method, measures in rows.items()
+        if method.is_core and not policy_of(method).unbounded and "bound_violations" in measures
+    ]
+    return (
+        f"Bound 2D + c_i + c_j, looked at after every dispatch for every pair of waiting users: "
+        f"passed {sum(checked):.0f} times in {len(checked)} settings of the core."
+    )
 
 
 def _write_tables(
@@ -276,60 +292,3 @@ def _draw_tradeoff(
             panels.append((title, "mean wait, s", title, points))
     caption = "fair_qba with one parameter moved; slack in largest costs, inf is qba."
     plots.draw_tradeoffs(plan.folder, f"tradeoff_{name}", panels, caption)
-
-
-def _recommendation(
-    table: dict[str, dict[MethodSpec, Measures]],
-    traded: dict[str, dict[MethodSpec, Measures]],
-    sweeps: dict[str, list[tuple[str, MethodSpec]]],
-) -> str:
-    """Says what the default costs and gains on each stream, and what would do better."""
-    lines = ["## Recommendation", ""]
-    default, fair, paper = MethodSpec("fair_qba"), MethodSpec("sfq"), MethodSpec("qba")
-    for name, rows in table.items():
-        own, sfq, qba = rows[default], rows[fair], rows[paper]
-        waits = (
-            f"- {name}: fair_qba (slack 0.5, k 5, gamma 0.8) has mean wait "
-            f"{own['wait_mean_s']:.2f} s, sfq {sfq['wait_mean_s']:.2f}, qba "
-            f"{qba['wait_mean_s']:.2f}, fcfs {rows[MethodSpec('fcfs')]['wait_mean_s']:.2f}"
-        )
-        parts = [waits]
-        if "light_wait_p99_s" in own:
-            parts.append(
-                f"light users' P99 {own['light_wait_p99_s']:.2f} s, sfq "
-                f"{sfq['light_wait_p99_s']:.2f}, qba {qba['light_wait_p99_s']:.2f}"
-            )
-        parts.append(_better(traded[name], sweeps, sfq))
-        lines.append("; ".join(parts) + ".")
-    return "\n".join(lines)
-
-
-def _better(
-    rows: dict[MethodSpec, Measures],
-    sweeps: dict[str, list[tuple[str, MethodSpec]]],
-    sfq: Measures,
-) -> str:
-    """Returns the setting of least mean wait that stays about as fair as SFQ."""
-    key = "light_wait_p99_s" if "light_wait_p99_s" in sfq else "wait_p99_s"
-    settings = dict.fromkeys(method for own in sweeps.values() for _, method in own)
-    able = [
-        m
-        for m in settings
-        if rows[m][key] <= LIGHT_TOLERANCE * sfq[key]
-        and rows[m].get("gap_max_units", 0.0) <= GAP_TOLERANCE * sfq.get("gap_max_units", 0.0)
-    ]
-    rule = (
-        f"among the settings with {key} within {LIGHT_TOLERANCE - 1:.0%} of sfq's and a service "
-        f"gap at most {GAP_TOLERANCE:g} times sfq's"
-    )
-    if not able:
-        return f"{rule} there is none"
-    best = min(able, key=lambda method: rows[method]["wait_mean_s"])
-    return f"{rule}, {best.label} has the least mean wait, {rows[best]['wait_mean_s']:.2f} s"
-
-
-LIGHT_TOLERANCE: Final = 1.1
-"""How much above SFQ's light users' P99 may be for a setting to be recommended."""
-
-GAP_TOLERANCE: Final = 2.0
-"""How much above SFQ's largest service gap may be for a setting to be recommended."""
