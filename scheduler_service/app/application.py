@@ -1,5 +1,6 @@
 """The use cases of one running service, put together around its engine."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from scheduler_service.app.attendance import Attendance
@@ -13,7 +14,7 @@ from scheduler_service.app.retry_hints import RetryHints
 from scheduler_service.app.slots import Slots
 from scheduler_service.app.waiters import Waiters
 from scheduler_service.app.workers import Workers
-from scheduler_service.core.errors import LimitReached
+from scheduler_service.core.errors import LimitReached, NotReady
 
 
 @dataclass(slots=True)
@@ -34,6 +35,7 @@ class Application:
         hints: When refused callers should come back.
         stalled: Pool -> (request that stalled it last, when).
         space_low: Whether the disk has too little space to accept anything new.
+        streams: Ends the sessions that are open, one function each.
     """
 
     engine: Engine
@@ -49,6 +51,7 @@ class Application:
     hints: RetryHints
     stalled: dict[str, tuple[str, int]] = field(default_factory=dict)
     space_low: bool = False
+    streams: set[Callable[[], None]] = field(default_factory=set)
 
     @classmethod
     def around(cls, engine: Engine, limits: Limits, readiness: Readiness) -> "Application":
@@ -68,6 +71,19 @@ class Application:
             slots=Slots(limits),
             hints=RetryHints(limits.retry_hint_seconds_max),
         )
+
+    def drain(self) -> None:
+        """Answers whoever waits: the service is stopping.
+
+        Nothing is cancelled; callers come back and find their requests where they were.
+        """
+        self.attendance.close()
+        stopping = NotReady("DRAINING", "The service is stopping.")
+        for parked in self.waiters.drain():
+            parked.refused(stopping)
+        self.watch.wake_all()
+        for stop in list(self.streams):
+            stop()
 
     def require_space(self) -> None:
         """Checks that something new can be accepted.

@@ -2,8 +2,8 @@
 
 Pools and users can be changed live as well, and a file must not undo that: only keys that differ
 from the configuration applied last are put into force, everything else stays as it is now.  A key
-that was taken out goes back to the preset; a user that was taken out, to the pool's defaults; a pool
-that was taken out stays.
+that was taken out goes back to the preset; a user that was taken out, to the pool's defaults; a
+pool that was taken out stays.
 
 What was applied is kept in the data directory, and its digest stands in the log:
 

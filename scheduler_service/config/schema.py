@@ -78,9 +78,8 @@ class Settings(BaseModel):
     tls_certificate: Path | None = _about(None, "PEM certificate chain; re-read when it changes.")
     tls_key: Path | None = _about(None, "PEM private key of the certificate.")
     tls_client_authorities: Path | None = _about(
-        None, "PEM roots that client certificates are checked against."
+        None, "PEM roots of client certificates; then every client needs one."
     )
-    tls_require_client: bool = _switch("Refuses clients without a certificate.")
     credentials_file: Path | None = _about(
         None, "Who may call what (TOML, digests of tokens); without it everybody may everything."
     )
@@ -180,8 +179,6 @@ class Settings(BaseModel):
             problems.append("tls_certificate and tls_key go together")
         if self.tls_client_authorities is not None and self.tls_certificate is None:
             problems.append("tls_client_authorities needs tls_certificate")
-        if self.tls_require_client and self.tls_client_authorities is None:
-            problems.append("tls_require_client needs tls_client_authorities")
         if self.user_id_mode is UserIdMode.HMAC and self.user_id_key_file is None:
             problems.append("user_id_mode hmac needs user_id_key_file")
         if self.payload_bytes * 2 > self.message_bytes:

@@ -1,0 +1,110 @@
+"""gRPC servers: their options, and the addresses they listen at."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from grpc_reflection.v1alpha import reflection
+
+from scheduler_service.app.ports import Reporter
+from scheduler_service.config import Settings, split_address
+
+if TYPE_CHECKING:
+    import grpc
+
+_MILLIS = 1000
+_ANY_IPV6, _ANY_IPV4 = "::", "0.0.0.0"  # noqa: S104 - compared with, and only on purpose bound to
+
+
+class AddressTakenError(OSError):
+    """Somebody else listens there, or this machine has no such address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where the service listens.
+
+    Attributes:
+        port: Of gRPC; 0 for a socket file.
+        admin_port: Of AdminService and AuditService; `port` unless they have their own.
+        http_port: Of /metrics and the probes; 0 if there are none.
+    """
+
+    port: int
+    admin_port: int
+    http_port: int = 0
+
+
+def options(settings: Settings) -> list[tuple[str, int]]:
+    """Returns the channel arguments of a server.
+
+    Two processes never share a port.  Clients may keep idle calls and connections alive by pings as
+    often as `keepalive_min_seconds`; a connection that answers no ping is closed, so that a caller
+    whose machine has gone is noticed.
+    """
+    return [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", settings.concurrent_streams),
+        ("grpc.max_receive_message_length", settings.message_bytes),
+        ("grpc.max_send_message_length", settings.message_bytes),
+        ("grpc.keepalive_time_ms", settings.keepalive_seconds * _MILLIS),
+        ("grpc.keepalive_timeout_ms", settings.keepalive_timeout_seconds * _MILLIS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        (
+            "grpc.http2.min_ping_interval_without_data_ms",
+            settings.keepalive_min_seconds * _MILLIS,
+        ),
+    ]
+
+
+def bind(
+    server: "grpc.aio.Server",
+    address: str,
+    credentials: "grpc.ServerCredentials | None",
+    report: Reporter,
+) -> int:
+    """Makes `server` listen at `address` and returns its port.
+
+    Raises:
+        AddressTakenError: It cannot.
+    """
+    host, port = split_address(address)
+    try:
+        return _add(server, address, credentials)
+    except RuntimeError as error:
+        if host != _ANY_IPV6:
+            message = f"cannot listen at {address}: {error}"
+            raise AddressTakenError(message) from error
+    fallback = f"{_ANY_IPV4}:{port}"
+    report("server.ipv4_only", address=address, fallback=fallback)
+    try:
+        return _add(server, fallback, credentials)
+    except RuntimeError as error:
+        message = f"cannot listen at {fallback}: {error}"
+        raise AddressTakenError(message) from error
+
+
+def _add(
+    server: "grpc.aio.Server", address: str, credentials: "grpc.ServerCredentials | None"
+) -> int:
+    if credentials is None:
+        return server.add_insecure_port(address)
+    return server.add_secure_port(address, credentials)
+
+
+def add_reflection(server: "grpc.aio.Server", services: Sequence[str]) -> None:
+    """Serves reflection for these services and for itself."""
+    names = (*services, reflection.SERVICE_NAME, "grpc.health.v1.Health")
+    reflection.enable_server_reflection(names, server)
+
+
+def add_channelz(server: "grpc.aio.Server", report: Reporter) -> None:
+    """Serves channelz, if it is installed."""
+    try:
+        module = import_module("grpc_channelz.v1.channelz")
+    except ImportError:
+        report("server.channelz_missing", package="grpcio-channelz")
+        return
+    module.add_channelz_servicer(server)
