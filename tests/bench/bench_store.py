@@ -9,7 +9,9 @@ Prints tables; nothing here passes or fails.  Numbers are for the disk under --d
 
 import argparse
 import asyncio
+import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -90,7 +92,7 @@ def percentile(sorted_ns: list[int], basis_points: int) -> float:
     return sorted_ns[min(len(sorted_ns) * basis_points // 10_000, len(sorted_ns) - 1)] / 1e6
 
 
-def append_row(store, size: int, *, payloads: bool) -> list[str]:
+def append_row(store, size: int, *, payloads: bool, seconds: float) -> list[str]:
     """Appends groups of `size` for a while; with payloads, every third record has one."""
     decisions = sample_decisions(max(size, 64))
     builder = GroupBuilder(store.head())
@@ -98,7 +100,7 @@ def append_row(store, size: int, *, payloads: bool) -> list[str]:
     times: list[int] = []
     busy_ns = 0
     number = 0
-    end = time.monotonic_ns() + int(SECONDS * 1e9)
+    end = time.monotonic_ns() + int(seconds * 1e9)
     while time.monotonic_ns() < end:
         for _ in range(size):
             number += 1
@@ -128,7 +130,7 @@ def append_row(store, size: int, *, payloads: bool) -> list[str]:
     ]
 
 
-def bench_append(root: Path, console: Console) -> None:
+def bench_append(root: Path, show: Callable[[Table], None], seconds: float) -> None:
     table = Table(title="append, one thread")
     for column in (
         "store", "group", "payloads", "records/s", "p50 ms", "p99 ms", "max ms", "CPU us/rec", "n",
@@ -138,16 +140,16 @@ def bench_append(root: Path, console: Console) -> None:
         for size in (1, 10, 100, 1000):
             table.add_row(
                 "plain file", str(size), str(payloads),
-                *append_row(PlainFile(root), size, payloads=payloads),
+                *append_row(PlainFile(root), size, payloads=payloads, seconds=seconds),
             )  # fmt: skip
             for durability in Durability:
                 with a_store(root, durability) as store:
-                    row = append_row(store, size, payloads=payloads)
+                    row = append_row(store, size, payloads=payloads, seconds=seconds)
                 table.add_row(f"sqlite {durability}", str(size), str(payloads), *row)
-    console.print(table)
+    show(table)
 
 
-async def call_for_a_while(store, callers: int) -> list[str]:
+async def call_for_a_while(store, callers: int, length_seconds: float) -> list[str]:
     decisions = sample_decisions(256)
     waiters: list[tuple[int, asyncio.Future[None]]] = []
 
@@ -163,7 +165,7 @@ async def call_for_a_while(store, callers: int) -> list[str]:
     committer.start()
     loop = asyncio.get_running_loop()
     times: list[int] = []
-    end = time.monotonic_ns() + int(SECONDS * 1e9)
+    end = time.monotonic_ns() + int(length_seconds * 1e9)
 
     async def call(number: int) -> None:
         while (began := time.monotonic_ns()) < end:
@@ -191,7 +193,7 @@ async def call_for_a_while(store, callers: int) -> list[str]:
     ]
 
 
-def bench_callers(root: Path, console: Console) -> None:
+def bench_callers(root: Path, show: Callable[[Table], None], seconds: float) -> None:
     table = Table(title="callers waiting for durability, committer on uvloop")
     for column in (
         "store", "callers", "decisions/s", "p50 ms", "p99 ms", "p99.9 ms", "max ms", "CPU us",
@@ -199,15 +201,15 @@ def bench_callers(root: Path, console: Console) -> None:
     ):  # fmt: skip
         table.add_column(column, justify="right")
     for callers in (1, 16, 64, 256):
-        floor = uvloop.run(call_for_a_while(MemoryStore(), callers))
+        floor = uvloop.run(call_for_a_while(MemoryStore(), callers, seconds))
         table.add_row("memory", str(callers), *floor)
-        file = uvloop.run(call_for_a_while(PlainFile(root), callers))
+        file = uvloop.run(call_for_a_while(PlainFile(root), callers, seconds))
         table.add_row("plain file", str(callers), *file)
         for durability in (Durability.SYNC, Durability.ASYNC):
             with a_store(root, durability) as store:
-                row = uvloop.run(call_for_a_while(store, callers))
+                row = uvloop.run(call_for_a_while(store, callers, seconds))
             table.add_row(f"sqlite {durability}", str(callers), *row)
-    console.print(table)
+    show(table)
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -231,7 +233,7 @@ def write_real_log(store: SqliteStore, records: int) -> State:
     return workload.state
 
 
-def bench_recovery(root: Path, console: Console, records: int) -> None:
+def bench_recovery(root: Path, show: Callable[[Table], None], records: int) -> None:
     table = Table(title="start-up")
     table.add_column("what")
     table.add_column("seconds", justify="right")
@@ -260,7 +262,17 @@ def bench_recovery(root: Path, console: Console, records: int) -> None:
         table.add_row(f"start with {records:,} records behind a snapshot", f"{timed(start):.3f}")
         size = directory.log_path.stat().st_size >> 20
         table.add_row(f"(the log has {size} MiB)", "")
-    console.print(table)
+    show(table)
+
+
+def columns_and_rows(table: Table) -> dict[str, object]:
+    """Returns a table as data."""
+    columns = [list(column.cells) for column in table.columns]
+    return {
+        "title": table.title,
+        "columns": [str(column.header) for column in table.columns],
+        "rows": [list(row) for row in zip(*columns, strict=True)],
+    }
 
 
 def main() -> None:
@@ -268,14 +280,25 @@ def main() -> None:
     parser.add_argument("what", nargs="*", default=["append", "callers", "recovery"])
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    found: list[dict[str, object]] = []
     console = Console(width=120)
+
+    def show(table: Table) -> None:
+        found.append(columns_and_rows(table))
+        if not options.json:
+            console.print(table)
+
     if "append" in options.what:
-        bench_append(options.directory, console)
+        bench_append(options.directory, show, options.seconds)
     if "callers" in options.what:
-        bench_callers(options.directory, console)
+        bench_callers(options.directory, show, options.seconds)
     if "recovery" in options.what:
-        bench_recovery(options.directory, console, options.records)
+        bench_recovery(options.directory, show, options.records)
+    if options.json:
+        sys.stdout.write(json.dumps(found) + "\n")
 
 
 if __name__ == "__main__":

@@ -10,11 +10,12 @@ shared it says more about the code than the mean does.
 import argparse
 import gc
 import hashlib
+import json
 import random
 import resource
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import msgspec
 
@@ -48,12 +49,25 @@ class Result:
         return 1e6 / self.dispatch_us
 
 
-def measure(preset: str, users: int, *, dispatches: int, backlog: int, seed: int) -> Result:
+def measure(
+    preset: str,
+    users: int,
+    *,
+    dispatches: int,
+    backlog: int,
+    seed: int,
+    slack_milli: int | None = None,
+) -> Result:
     """Fills a pool with `backlog` requests of `users` users and dispatches `dispatches` of them."""
     rng = random.Random(seed)
     state, log, now_ns = State(), [], 10**18
+    policy = msgspec.structs.replace(
+        PRESETS[preset], max_waiting=10**8, max_waiting_per_user=10**8, max_users=10**8
+    )
+    if slack_milli is not None:
+        policy = msgspec.structs.replace(policy, slack_milli=slack_milli)
     configured = c.ConfigurePool(
-        now_ns=now_ns, pool="p", policy=PRESETS[preset], policy_digest="0" * 16, create=True
+        now_ns=now_ns, pool="p", policy=policy, policy_digest="0" * 16, create=True
     )
     apply(state, configured, log)
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -132,16 +146,36 @@ def main() -> None:
     parser.add_argument("--users", default="100,1000,10000,100000")
     parser.add_argument("--dispatches", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--backlog", type=int, default=0, help="0: twice users or dispatches")
+    parser.add_argument("--slack-milli", type=int, default=None)
+    parser.add_argument("--json", action="store_true", help="prints the first result as JSON")
     given = parser.parse_args()
+    if given.json:
+        users = int(given.users.split(",")[0])
+        found = measure(
+            given.presets.split(",")[0],
+            users,
+            dispatches=given.dispatches,
+            backlog=given.backlog or max(2 * users, 2 * given.dispatches),
+            seed=given.seed,
+            slack_milli=given.slack_milli,
+        )
+        sys.stdout.write(json.dumps(asdict(found)) + "\n")
+        return
     write = sys.stdout.write
     write(
         "preset     users    backlog  dispatches/s  us/dispatch   best  us/enqueue  us/complete\n"
     )
     for preset in given.presets.split(","):
         for users in (int(text) for text in given.users.split(",")):
-            backlog = max(2 * users, 2 * given.dispatches)
+            backlog = given.backlog or max(2 * users, 2 * given.dispatches)
             found = measure(
-                preset, users, dispatches=given.dispatches, backlog=backlog, seed=given.seed
+                preset,
+                users,
+                dispatches=given.dispatches,
+                backlog=backlog,
+                seed=given.seed,
+                slack_milli=given.slack_milli,
             )
             write(
                 f"{preset:9}{users:8}{backlog:11}{found.dispatches_per_second:14,.0f}"

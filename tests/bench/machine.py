@@ -1,0 +1,148 @@
+"""The machine: what it is, whether others take its cores away, how long its disk takes to sync.
+
+A number from a shared machine is worth something only beside the number of a quiet moment, so every
+slice of a benchmark stands between two *spin tests*: a process on each core spins for a fifth of a
+second and sums up the gaps in which it was not running.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "loadgen"
+PACKAGES = "g++ make libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc pkg-config"
+
+LOST_PERCENT_MAX = 10.0
+"""A slice is dropped when a spin test beside it lost more than this."""
+
+SPIN_SECONDS = 0.2
+_SYNCS = 200
+
+
+class MissingTools(Exception):  # noqa: N818 - named by what happened
+    """Something the suite builds on is not installed; the message says how to get it."""
+
+
+def cache_folder() -> Path:
+    """Where built and downloaded things are kept; outside the repository."""
+    base = os.environ.get("FAIRSCHED_BENCH_CACHE") or Path.home() / ".cache" / "fairsched-bench"
+    folder = Path(base)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Compiled programs of the suite."""
+
+    loadgen: Path
+    jitter: Path
+
+
+def build() -> Tools:
+    """Builds the load generator if its sources changed.
+
+    Raises:
+        MissingTools: A compiler or a library is missing.
+    """
+    missing = [name for name in ("make", "g++", "protoc", "grpc_cpp_plugin", "pkg-config")
+               if shutil.which(name) is None]  # fmt: skip
+    if not missing:
+        found = subprocess.run(["pkg-config", "--exists", "grpc++", "protobuf"], check=False)
+        missing = [] if found.returncode == 0 else ["the C++ libraries of gRPC and protobuf"]
+    if missing:
+        raise MissingTools(
+            f"The load generator cannot be built: {', '.join(missing)} not found.\n"
+            f"On Debian or Ubuntu: apt-get install --no-install-recommends {PACKAGES}"
+        )
+    out = cache_folder() / "loadgen"
+    done = subprocess.run(
+        ["make", "-s", "-C", str(SOURCES), f"OUT={out}", f"-j{os.cpu_count() or 1}"],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise MissingTools(f"Building the load generator failed:\n{done.stderr[-4000:]}")
+    return Tools(out / "loadgen", out / "jitter")
+
+
+class Guard:
+    """Tells whether the machine is quiet.
+
+    Args:
+        jitter: The spin test; without it nothing is known and everything passes.
+        limit: Percent of a core that may be lost.
+    """
+
+    def __init__(self, jitter: Path | None, limit: float = LOST_PERCENT_MAX) -> None:
+        self._jitter = jitter
+        self.limit = limit
+        self.seen: list[float] = []
+
+    def lost_percent(self) -> float:
+        """Returns what the worse of all cores lost just now."""
+        if self._jitter is None:
+            return 0.0
+        cores = sorted(os.sched_getaffinity(0))
+        running = [
+            subprocess.Popen(
+                ["taskset", "-c", str(core), str(self._jitter), str(SPIN_SECONDS)],
+                stdout=subprocess.PIPE, text=True,
+            )
+            for core in cores
+        ]  # fmt: skip
+        worst = max(float(process.communicate()[0].split()[2]) for process in running)
+        self.seen.append(worst)
+        return worst
+
+
+def sync_microseconds(folder: Path) -> dict[str, float]:
+    """Returns p50 and p99 of writing 4 KiB into a preallocated file and syncing it."""
+    path = folder / "sync-probe"
+    block = os.urandom(4096)
+    times = []
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, _SYNCS * len(block))
+        os.fsync(descriptor)
+        for number in range(_SYNCS):
+            began = time.perf_counter_ns()
+            os.pwrite(descriptor, block, number * len(block))
+            os.fdatasync(descriptor)
+            times.append((time.perf_counter_ns() - began) / 1000)
+    finally:
+        os.close(descriptor)
+        path.unlink()
+    times.sort()
+    return {"p50_us": times[len(times) // 2], "p99_us": times[len(times) * 99 // 100]}
+
+
+def describe() -> dict[str, str]:
+    """Returns what the numbers depend on."""
+    model = next(
+        (line.partition(":")[2].strip()
+         for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")),
+        platform.processor(),
+    )  # fmt: skip
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    versions = {}
+    for package in ("grpcio", "protobuf", "uvloop", "msgspec", "sortedcontainers"):
+        versions[package] = metadata.version(package)
+    revision = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=SOURCES, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    return {
+        "cpu": f"{len(os.sched_getaffinity(0))} x {model}",
+        "memory": f"{pages >> 30} GiB",
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": sys.version.split()[0],
+        **versions,
+        "revision": revision.stdout.strip() or "unknown",
+        "load": " ".join(f"{value:.2f}" for value in os.getloadavg()),
+    }
