@@ -67,7 +67,7 @@ def _stream(
         paths = tuple(str(path) for path in trace)
         spec = StreamSpec("trace", seed, 0.0, count, "work", paths=paths, pool=pool)
     else:
-        spec = StreamSpec("users", seed, count=count or 5000)
+        spec = StreamSpec("users", seed, count=count or 5000, by="work")
     return at_load(spec, load, like) if load else spec
 
 

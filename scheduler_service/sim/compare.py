@@ -102,9 +102,10 @@ class Plan:
 def streams(plan: Plan) -> dict[str, list[StreamSpec]]:
     """Returns the streams by name, each with its repetitions, set to the load."""
     like = RunSpec(StreamSpec(), METHODS[0], plan.shape, plan.engines)  # type: ignore[arg-type]
-    synthetic = [StreamSpec("users", seed, count=plan.count) for seed in range(plan.seeds)]
-    rate = at_load(synthetic[0], plan.load, like).rate
-    found = {"synthetic": [StreamSpec("users", s.seed, rate, s.count) for s in synthetic]}
+    first = StreamSpec("users", count=plan.count or 5000, by="work")
+    rate = at_load(first, plan.load, like).rate
+    repeated = [msgspec.structs.replace(first, seed=seed, rate=rate) for seed in range(plan.seeds)]
+    found = {"synthetic": repeated}
     named = {"trace": plan.traces} if plan.traces else _samples()
     for name, paths in named.items():
         whole = StreamSpec("trace", count=plan.count, by="work", paths=paths)

@@ -2,12 +2,15 @@
 
 A log is an export: JSON lines or Parquet.  A line is either a record as the log holds it (an array
 that begins with its tag) or an object with the record's kind and its fields by name, at the top
-or nested.  Only `Accepted` and `Completed` are looked at: what came when, from whom, at which cost
-and class, and what it really used.  A request that was not completed keeps what was predicted.
+or nested, in either spelling (`user_id`, `userId`): what `fairsched tail --json` prints is one.
+
+Only `Accepted` and `Completed` are looked at: what came when, from whom, at which cost and class,
+and what it really used.  A request that was not completed keeps what was predicted.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,14 +18,15 @@ import msgspec
 from scheduler_service.core.decisions import Accepted, Completed, Decision
 from scheduler_service.core.policy import PredictedClass
 from scheduler_service.sim.model import NS_PER_SECOND
-from scheduler_service.sim.traces import Row, TraceError, read_trace
+from scheduler_service.sim.traces import Row, TraceError, read_trace, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-_KIND_KEYS: Final = ("kind", "type", "decision_kind", "name")
-_NESTED_KEYS: Final = ("decision", "record", "fields", "body", "data")
+_KIND_KEYS: Final = ("kind", "type")
+_NESTED_KEYS: Final = ("decision", "fields", "body")
+_CAPITAL: Final = re.compile("[A-Z]")
 _records: Final[msgspec.json.Decoder[Decision]] = msgspec.json.Decoder(Decision)
 
 
@@ -97,28 +101,38 @@ def _kind_and_fields(record: Any) -> tuple[str, dict[str, Any]]:
         return "", {}
     if not isinstance(record, dict):
         return "", {}
-    kind = next((str(record[key]) for key in _KIND_KEYS if record.get(key)), "")
-    nested: dict[str, Any] = next(
-        (record[key] for key in _NESTED_KEYS if isinstance(record.get(key), dict)), {}
-    )
-    for name, value in record.items():
-        if name.lower() in {"accepted", "completed"} and isinstance(value, dict):
-            kind, nested = name, value
-    return kind.lower().removeprefix("decision_kind_"), {**record, **nested}
+    fields = _snake(record)
+    kind = next((str(fields[key]) for key in _KIND_KEYS if fields.get(key)), "")
+    kind = kind.lower().removeprefix("decision_kind_")
+    for key in (kind, *_NESTED_KEYS):
+        if isinstance(fields.get(key), dict):
+            fields |= _snake(fields[key])
+    return kind, fields
+
+
+def _snake(record: dict[str, Any]) -> dict[str, Any]:
+    return {_CAPITAL.sub(lambda m: f"_{m[0].lower()}", key): v for key, v in record.items()}
+
+
+def _time_s(fields: dict[str, Any]) -> float:
+    if "now_ns" in fields:
+        return int(fields["now_ns"]) / NS_PER_SECOND
+    return seconds(str(fields["time"]).replace("T", " "))
 
 
 def _accepted(fields: dict[str, Any]) -> Row:
-    prompt, expected = int(fields["prompt_tokens"]), int(fields["expected_output_tokens"])
+    prompt = int(fields.get("prompt_tokens", 0))
+    expected = int(fields.get("expected_output_tokens", 0))
     cost = int(fields["cost"])
     return Row(
-        int(fields["now_ns"]) / NS_PER_SECOND,
+        _time_s(fields),
         str(fields["user_id"]),
         prompt or max(1, cost - expected),
         expected or max(1, cost - prompt),
         expected,
         cost,
         _is_long(fields["predicted_class"]),
-        int(fields["weight_milli"]),
+        int(fields.get("weight_milli", 0)),
     )
 
 
@@ -126,7 +140,7 @@ def _complete(accepted: dict[str, Row], fields: dict[str, Any]) -> None:
     row = accepted.get(fields["request_id"])
     if row is None:  # accepted before the export begins
         return
-    prompt, output = int(fields["prompt_tokens"]), int(fields["output_tokens"])
+    prompt, output = int(fields.get("prompt_tokens", -1)), int(fields.get("output_tokens", -1))
     if prompt > 0:
         row = row._replace(prompt=prompt)
     if output >= 0:

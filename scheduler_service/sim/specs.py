@@ -160,7 +160,7 @@ def stream_of(spec: StreamSpec) -> Workload:
         )
     if spec.kind == "users":
         mix = UserMix(spec.heavy_share, spec.light_users, spec.burst)
-        stream = several_users(spec.seed, spec.rate, spec.count, mix=mix)
+        stream = several_users(spec.seed, spec.rate, spec.count, mix=mix, by=spec.by)
     else:
         stream = _trace(spec)
     if spec.short_to_long or spec.long_to_short:

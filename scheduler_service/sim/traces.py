@@ -75,7 +75,7 @@ def _columns(header: Sequence[str], path: Path) -> dict[str, str]:
     return found
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     """Reads a number of seconds, or a date and time (fractions beyond microseconds are kept)."""
     try:
         return float(text)
@@ -87,7 +87,7 @@ def _seconds(text: str) -> float:
 
 def _row(record: dict[str, str], columns: dict[str, str]) -> Row:
     return Row(
-        _seconds(record[columns["arrival_s"]]),
+        seconds(record[columns["arrival_s"]]),
         record[columns["user"]].strip() if columns["user"] else NO_USER,
         int(float(record[columns["prompt"]])),
         int(float(record[columns["response"]])),

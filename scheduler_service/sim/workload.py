@@ -163,7 +163,12 @@ class UserMix:
 
 
 def several_users(
-    seed: int, rate: float = 32.0, count: int = 5000, *, mix: UserMix | None = None
+    seed: int,
+    rate: float = 32.0,
+    count: int = 5000,
+    *,
+    mix: UserMix | None = None,
+    by: LabelBy = "work",
 ) -> Workload:
     """Returns the paper's sizes and arrivals, sent by one heavy and several light users.
 
@@ -172,14 +177,15 @@ def several_users(
         rate: Arrivals a second of all users together.
         count: Number of requests.
         mix: Who sends how much.
+        by: What the label looks at.
 
     Returns:
-        The stream, labelled by work; user 0 is the heavy one, `heavy`.
+        The stream; user 0 is the heavy one, `heavy`.
     """
     import numpy as np  # noqa: PLC0415 - extra `sim`
 
     mix = mix or UserMix()
-    base = synthetic(seed, rate, count, by="work")
+    base = synthetic(seed, rate, count, by=by)
     rng = _generator(seed, _USERS)
     light = 1 + rng.integers(0, mix.light_users, count)
     user = np.where(rng.random(count) < mix.heavy_share, 0, light)

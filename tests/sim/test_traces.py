@@ -5,7 +5,10 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from google.protobuf.json_format import MessageToJson
 
+from fairsched.v1 import decision_pb2 as audit
+from fairsched.v1 import policy_pb2 as policy
 from scheduler_service.core.policy import PRESETS
 from scheduler_service.sim.core_method import CoreMethod
 from scheduler_service.sim.data import AZURE_SAMPLE, MULTI_TENANT_SAMPLE
@@ -133,7 +136,7 @@ def test_named_records_are_understood(tmp_path):
         '"user_id": "u", "cost": 30, "predicted_class": "LONG", "weight_milli": 2000, '
         '"prompt_tokens": 10, "expected_output_tokens": 20}\n'
     )
-    done = '{"decision": {"completed": 1}, "type": "completed", "pool": "a", "request_id": "1", '
+    done = '{"kind": "completed", "pool": "a", "request_id": "1", '
     text = head % (5, "a", "1") + rest + head % (9, "b", "2") + rest
     text += done + '"prompt_tokens": 11, "output_tokens": 25}\n\n{"kind": "PAUSED"}\n'
     path = write(tmp_path / "log.jsonl", text)
@@ -143,6 +146,35 @@ def test_named_records_are_understood(tmp_path):
     row = read_any(path, "a")[0]
     assert (row.prompt, row.response, row.predicted_response, row.cost) == (11, 25, 20, 30)
     assert (row.predicted_long, row.weight_milli) == (True, 2000)
+
+
+def test_watched_decisions_are_understood(tmp_path):
+    """Decisions of the audit stream, printed as JSON by the API's own rules, are a trace."""
+    accepted = audit.Decision(
+        sequence=7,
+        kind=audit.DECISION_KIND_ACCEPTED,
+        pool="p",
+        user_id="u",
+        request_id="r",
+        accepted=audit.Accepted(
+            cost=50,
+            predicted_class=policy.PREDICTED_CLASS_LONG,
+            weight_milli=1000,
+            prompt_tokens=20,
+            expected_output_tokens=30,
+        ),
+    )
+    accepted.time.FromNanoseconds(1_700_000_000_250_000_000)
+    completed = audit.Decision(
+        kind=audit.DECISION_KIND_COMPLETED,
+        pool="p",
+        request_id="r",
+        completed=audit.Completed(prompt_tokens=20, output_tokens=44),
+    )
+    lines = [MessageToJson(message, indent=None) for message in (accepted, completed)]
+    path = write(tmp_path / "tail.jsonl", "\n".join(lines))
+
+    assert read_any(path) == [Row(1_700_000_000.25, "u", 20, 44, 30, 50, True, 1000)]
 
 
 def test_a_torn_log_line_is_named(tmp_path):
