@@ -10,6 +10,7 @@ A lock ends with its process, however that ends; the files stay and mean nothing
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from scheduler_service.app.ports import StoreLocked
@@ -22,30 +23,60 @@ _SNAPSHOT_LOCK_NAME = "snapshot.lock"
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
 
+ATTEMPTS = 250
+ATTEMPT_SECONDS = 0.02
+"""A dead holder is waited for this long, 5 s in all.  A process that is killed while it starts a
+child leaves its lock to the child, until the child runs its own program a moment later."""
+
 
 class FileLock:
     """An exclusive lock on a file, held until it is released or the process ends.
 
     Raises:
-        StoreLocked: Somebody else holds it; says who.
+        StoreLocked: Another live process holds it; says which.
     """
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        for attempt in range(ATTEMPTS):
+            if self._take():
+                break
+            holder = self._holder()
+            if attempt == ATTEMPTS - 1 or _is_alive(holder):
+                os.close(self._descriptor)
+                raise StoreLocked(f"{path.parent} is locked by pid {holder or 'unknown'}")
+            time.sleep(ATTEMPT_SECONDS)
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def _take(self) -> bool:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
-            os.close(self._descriptor)
-            raise StoreLocked(f"{path.parent} is locked by pid {holder or 'unknown'}") from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+            return False
+        return True
+
+    def _holder(self) -> int:
+        """Returns the process id in the file; 0 if there is none yet."""
+        text = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
+        return int(text) if text.isdecimal() else 0
 
     def release(self) -> None:
         """Gives the lock up; again does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process of this machine has this id; not to be told is taken for a yes."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid > 0
 
 
 class DataDirectory:

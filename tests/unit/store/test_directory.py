@@ -58,6 +58,55 @@ def test_a_lock_file_left_by_a_dead_process_means_nothing(directory, open_store)
     assert open_store().head().sequence == 0
 
 
+HOLDER = """
+import subprocess, sys
+from scheduler_service.store.directory import DataDirectory
+lock = DataDirectory(sys.argv[1]).lock()
+child = subprocess.Popen(["cat"], stdin=0, stdout=subprocess.DEVNULL, pass_fds=[lock._descriptor])
+print(child.pid, flush=True)
+"""
+
+
+@pytest.fixture
+def orphan(directory):
+    """A process that has inherited the lock of a dead one, until its input is closed."""
+    directory.create()
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, directory.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout.readline()
+    holder.wait()
+    yield holder.stdin
+    holder.stdin.close()
+    holder.stdout.close()
+
+
+def test_a_lock_left_to_a_child_is_waited_for(directory, orphan, monkeypatch):
+    """A service killed while it starts a process does not keep its successor out."""
+    waits = []
+
+    def wait(_seconds):
+        waits.append(1)
+        if len(waits) == 3:
+            orphan.close()
+
+    monkeypatch.setattr("time.sleep", wait)
+    monkeypatch.setattr("scheduler_service.store.directory.ATTEMPTS", 10**9)
+    directory.lock().release()
+
+    assert len(waits) >= 3
+
+
+def test_a_lock_that_stays_is_refused_in_the_end(directory, orphan, monkeypatch):
+    """The wait for a dead holder is bounded."""
+    monkeypatch.setattr("scheduler_service.store.directory.ATTEMPTS", 3)
+
+    with pytest.raises(StoreLocked, match=r"locked by pid \d+"):
+        directory.lock()
+
+
 def test_the_two_locks_are_independent(directory):
     """The two locks are independent."""
     directory.create()
