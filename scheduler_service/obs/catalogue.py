@@ -61,6 +61,9 @@ SERVICE: dict[str, Metric] = {
     "fairsched_ready": _gauge("1 while calls should be sent here, else 0."),
     "fairsched_problems": _gauge("Problems that make it not ready, by name.", "", "problem"),
     "fairsched_sequence": _gauge("Last durable sequence of the decision log."),
+    "fairsched_head_hash48": _gauge(
+        "First 48 bits of the hash of that decision, as a number: compare it with the log later."
+    ),
     "fairsched_oldest_sequence": _gauge("First sequence that the decision log still holds."),
     "fairsched_pending_decisions": _gauge("Decisions taken and not durable yet."),
     "fairsched_decisions_total": _counter("Decisions taken.", "", "kind"),

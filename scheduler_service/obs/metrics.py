@@ -136,6 +136,7 @@ def _running_rows(rows: Rows, sources: Sources) -> None:
     rows.add("fairsched_build_info", 1, service_version(), version, str(store.durability))
     rows.add("fairsched_start_time_seconds", seen.tally.start_ns / _NS)
     rows.add("fairsched_sequence", head.newest.sequence)
+    rows.add("fairsched_head_hash48", int.from_bytes(head.newest.chain_hash[:6]))
     rows.add("fairsched_oldest_sequence", head.oldest_sequence)
     rows.add("fairsched_pending_decisions", engine.log.pending_count)
     for kind, count in seen.tally.decisions.items():

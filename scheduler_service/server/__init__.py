@@ -18,6 +18,7 @@ import uvloop
 from scheduler_service.app.ports import Reporter, StoreError
 from scheduler_service.config import ConfigRefused, Settings
 from scheduler_service.core.errors import NotReady
+from scheduler_service.obs.logging import Log
 from scheduler_service.rpc.calls import Observer
 from scheduler_service.rpc.security import CredentialsError
 from scheduler_service.rpc.tls import TlsError
@@ -64,6 +65,7 @@ async def serve(
     ready: Ready | None = None,
     read: Loader | None = None,
     open_store: StoreOpener = open_sqlite,
+    log: Log | None = None,
 ) -> int:
     """Runs a service until a signal or a failure ends it; returns the exit code.
 
@@ -74,12 +76,13 @@ async def serve(
         ready: Called once it serves.
         read: Reads the configuration again on SIGHUP; None ignores the signal.
         open_store: Opens the store.
+        log: What `report` writes to, if it is one of ours.
     """
     signals = _Signals(report)
     signals.install(asyncio.get_running_loop())
     service: Service | None = None
     try:
-        service = Service(settings, report, observer, open_store)
+        service = Service(settings, report, observer, open_store, log)
         where = await service.listen()
         if settings.port_file is not None:
             _write_ports(settings.port_file, where)
@@ -163,7 +166,9 @@ def _write_ports(path: Path, where: Listening) -> None:
     part.rename(path)
 
 
-def run(settings: Settings, *, report: Reporter, read: Loader | None = None) -> int:
+def run(
+    settings: Settings, *, report: Reporter, read: Loader | None = None, log: Log | None = None
+) -> int:
     """Runs a service on a loop of its own; returns the exit code."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(settings, report=report, read=read))
+        return runner.run(serve(settings, report=report, read=read, log=log))

@@ -40,6 +40,7 @@ from scheduler_service.app.readiness import Phase, Readiness
 from scheduler_service.app.recovery import Recovery, check_payloads, recover
 from scheduler_service.config import Settings
 from scheduler_service.core import commands as c
+from scheduler_service.obs.logging import Log
 from scheduler_service.rpc.admin_servicer import AdminServicer
 from scheduler_service.rpc.audit_servicer import AuditServicer
 from scheduler_service.rpc.calls import Observer, Runtime
@@ -55,6 +56,7 @@ from scheduler_service.server.opening import (
     user_ids_of,
 )
 from scheduler_service.server.reloading import Configuration, Loader
+from scheduler_service.server.telemetry import Telemetry
 from scheduler_service.server.watchdog import Watchdog
 from scheduler_service.store.directory import DataDirectory
 from scheduler_service.store.schedule import SnapshotSchedule, SnapshotTriggers
@@ -98,8 +100,9 @@ class Service:
     Args:
         settings: Checked settings.
         report: Receives rare events.
-        observer: Receives a measurement of every call.
+        observer: Receives a measurement of every call, in the place of the metrics.
         open_store: Opens the store; tests may slow it down.
+        log: What `report` writes to, if it is one of ours.
 
     Attributes:
         runtime: What the servicers share.
@@ -112,6 +115,7 @@ class Service:
         report: Reporter,
         observer: Observer | None = None,
         open_store: StoreOpener = open_sqlite,
+        log: Log | None = None,
     ) -> None:
         self.running: Running | None = None
         self._settings = settings
@@ -124,8 +128,8 @@ class Service:
         user_ids = user_ids_of(settings)
         access = Access(settings.credentials_file, report, user_ids.check)
         self.runtime = Runtime(access, Readiness(), report, user_ids=user_ids)
-        if observer is not None:
-            self.runtime.observer = observer
+        self._telemetry = Telemetry(settings, self.runtime.readiness, report, log)
+        self.runtime.observer = observer or self._telemetry.metrics
         self._health = Health(self.runtime.readiness, SERVICES)
         self._configuration = Configuration(settings, self._directory.path, report)
 
@@ -166,8 +170,9 @@ class Service:
             if settings.channelz:
                 listening.add_channelz(server, report)
             await server.start()
-        found = Listening(port, admin_port)
-        report("service.listening", port=port, admin_port=admin_port)
+        http_port = await self._telemetry.listen()
+        found = Listening(port, admin_port, http_port)
+        report("service.listening", port=port, admin_port=admin_port, http_port=http_port)
         return found
 
     def _server(self) -> "grpc.aio.Server":
@@ -225,7 +230,9 @@ class Service:
         snapshots = SnapshotSchedule(self._directory, triggers, report=report)
         engine.publishers.append(lambda group: _consider(snapshots, group))
         stall_ns = int(settings.stall_seconds * SECOND_NS)
-        watchdog = Watchdog(app, store, stall_ns, report, (teacher.teach,))
+        chores = (teacher.teach, self._telemetry.publish_head)
+        watchdog = Watchdog(app, store, stall_ns, report, chores)
+        self._telemetry.attach(app, observation, watchdog)
         self.runtime.application, self.runtime.observation = app, observation
         return Running(engine, app, teacher, snapshots, watchdog)
 
@@ -276,7 +283,9 @@ class Service:
         self.runtime.access.reload()
         if self.running is None:
             return False
-        return await self._configuration.reload(self.running.engine, read)
+        reloaded = await self._configuration.reload(self.running.engine, read)
+        self._telemetry.set_level(self._configuration.settings.log_level.value)
+        return reloaded
 
     # -- stop ---------------------------------------------------------------------------------
 
@@ -292,6 +301,7 @@ class Service:
         await asyncio.gather(*(server.stop(grace) for server in self._servers))
         for task in self._tasks:
             task.cancel()
+        await self._telemetry.close()
         if running is not None:
             await self._finish(running, deadline_ns)
         if self.runtime.observation is not None:
