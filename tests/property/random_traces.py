@@ -5,330 +5,13 @@ its seed; `--count 1 --seed S` repeats it and `--shrink` cuts it down to the com
 """
 
 import argparse
-import random
 import sys
 import time
-from typing import Any
-
-import msgspec
 
 from scheduler_service.core import commands as c
-from scheduler_service.core import decisions as d
-from scheduler_service.core import snapshot
 from scheduler_service.core.errors import SchedulerError
-from scheduler_service.core.policy import (
-    SECOND_NS,
-    AdmissionPoint,
-    ClassOrder,
-    Placement,
-    PoolMode,
-    PoolPolicy,
-    SlackKind,
-    WithinUser,
-)
-from scheduler_service.oracle.choice import Choice
-from scheduler_service.oracle.ledger import Pool
-from tests.support.driver import LONG, SHORT, Disagreement, Driver
-
-GAPS = frozenset({"gate", "dead", "passes", "window", "backoff", "promotion"})
-"""Corners in which core and oracle are known to differ; `test_known_gaps.py` shows each of them.
-
-A trace keeps out of the corners named here, unless it is run with `--gaps`.
-"""
-
-SLACKS: list[dict[str, Any]] = [
-    {"slack_milli": 0},
-    {"slack_milli": 1},
-    {"slack_milli": 500},
-    {"slack_milli": 1000},
-    {"slack_milli": 3000},
-    {"slack_milli": 5000, "slack_max_micros": 2_000_000},
-    {"slack_kind": SlackKind.ABSOLUTE, "slack_micros": 0},
-    {"slack_kind": SlackKind.ABSOLUTE, "slack_micros": 1},
-    {"slack_kind": SlackKind.ABSOLUTE, "slack_micros": 2_500_000},
-    {"slack_kind": SlackKind.UNBOUNDED},
-    {"slack_kind": SlackKind.UNBOUNDED},
-]
-STEPS_NS = [0, 0, 1, SECOND_NS // 10, SECOND_NS, 2 * SECOND_NS, 5 * SECOND_NS, 70 * SECOND_NS]
-
-
-def random_policy(rng: random.Random) -> PoolPolicy:
-    """A policy with small numbers, so that every limit is met within a short trace."""
-    pick = rng.choice
-    gate = rng.random() < 0.1
-    return PoolPolicy(
-        **pick(SLACKS),
-        class_order=pick([ClassOrder.QBA, ClassOrder.QBA, *ClassOrder]),
-        within_user=pick([WithinUser.CLASS, WithinUser.CLASS, WithinUser.FIFO]),
-        placement=pick(list(Placement)),
-        quota_k=pick([1, 2, 3, 5]),
-        aging_quantile_bp=pick([1, 5000, 8000, 10_000]),
-        aging_sample_window=pick([0, 1, 4, 16, 1024]),
-        aging_min_sample=pick([1, 1, 3, 8]),
-        admission_point=pick([AdmissionPoint.DISPATCH, *AdmissionPoint]),
-        max_passes=pick([1, 2, 3, 8]),
-        overtake_slack_micros=pick([-1, -1, 0, 2_000_000]),
-        overtake_scan=pick([1, 2, 3, 32]),
-        max_overtakes=pick([1, 2, 3, 16]),
-        lease_duration_ns=pick([SECOND_NS, 10 * SECOND_NS, 60 * SECOND_NS]),
-        hand_over_ns=pick([0, SECOND_NS, 5 * SECOND_NS]),
-        max_attempts=pick([1, 2, 3]),
-        retry_backoff_ns=pick([0, SECOND_NS, 5 * SECOND_NS]),
-        max_wait_ns=pick([0, 0, 3 * SECOND_NS, 30 * SECOND_NS]),
-        unplaceable_wait_ns=pick([SECOND_NS, 10 * SECOND_NS]),
-        worker_ttl_ns=pick([5 * SECOND_NS, 60 * SECOND_NS]),
-        max_waiting=pick([3, 8, 1000, 1000]),
-        max_waiting_per_user=pick([2, 5, 1000, 1000]),
-        max_users=pick([2, 1000, 1000, 1000]),
-        max_in_flight_per_user=pick([0, 0, 1, 2]),
-        max_leases_per_worker=pick([1, 3, 1000, 1000]),
-        default_weight_milli=pick([1000, 1000, 500, 3000]),
-        mode=PoolMode.GATE if gate else PoolMode.PULL,
-        gate_max_in_flight=pick([0, 1, 3]),
-        gate_max_in_flight_cost=pick([0, 3, 10]),
-        max_dead_letters=pick([1, 2, 1000]),
-    )
-
-
-class Trace:
-    """One random run: its own users, workers, weights and mood."""
-
-    def __init__(self, seed: int, *, steps: int = 60, avoid: frozenset[str] = GAPS) -> None:
-        self.avoid = avoid
-        self.rng = random.Random(seed)
-        self.driver = Driver()
-        self.steps = steps
-        rng = self.rng
-        self.pools = ["p", "q"][: rng.choice([1, 1, 1, 2])]
-        self.users = list("abcdef")[: rng.choice([1, 2, 3, 6])]
-        self.workers = ["w1", "w2", "w3"][: rng.choice([1, 2, 3])]
-        self.costs = rng.choice([[1], [1, 1, 3], [1, 2, 5, 40], [1, 10**9], [10**9]])
-        self.weights = rng.choice([[0], [0, 1000, 2000], [0, 1, 333, 1000, 1_000_000]])
-        self.kv = rng.choice([[0], [0, 0, 2, 6], [1, 4, 9, 30]])
-        self.long_share = rng.choice([0.0, 0.3, 0.5, 1.0])
-        self.labels = True
-        self.requests = 0
-        self.leases: list[str] = []
-        moods: dict[str, list[int]] = {
-            "enqueue": [30, 60],
-            "next": [20, 40],
-            "complete": [5, 20],
-            "renew": [0, 6],
-            "cancel": [0, 6],
-            "advance": [0, 12],
-            "weigh": [0, 6],
-            "policy": [0, 3],
-            "pause": [0, 4],
-            "fleet": [0, 3],
-            "requeue": [0, 2],
-            "recover": [0, 1],
-        }
-        self.kinds = list(moods)
-        self.mood = [rng.choice(values) for values in moods.values()]
-
-    def run(self) -> Driver:
-        """Runs all steps; raises at the first difference."""
-        for pool in self.pools:
-            policy = self._tamed(random_policy(self.rng))
-            if "gate" in self.avoid and policy.mode is PoolMode.GATE:
-                self.labels = False
-            self.driver.configure(policy, pool=pool)
-        for _ in range(self.steps):
-            kind = self.rng.choices(self.kinds, self.mood)[0]
-            self.driver.now_ns += self.rng.choice(STEPS_NS[: self.rng.choice([1, 2, 8])])
-            self.step(getattr(self, f"_{kind}")())
-        self.driver.check()
-        return self.driver
-
-    def step(self, command: c.Command) -> None:
-        """Runs one command and checks its answer against what the oracle expects."""
-        answer = self.driver.attempt(command)
-        self.leases += [
-            record.lease_id for record in self.driver.log[-8:] if isinstance(record, d.Dispatched)
-        ]
-        if isinstance(command, c.NextDispatch) and isinstance(answer, c.Dispatches):
-            check_answer(self.driver, command, answer)
-
-    @property
-    def gates(self) -> list[str]:
-        """Pools that no worker may ask."""
-        pools = self.driver.oracle.book.pools
-        return [name for name in self.pools if pools[name].policy.mode is PoolMode.GATE]
-
-    def _enqueue(self) -> c.Command:
-        rng = self.rng
-        self.requests += 1
-        old = rng.random() < 0.03
-        number = rng.randrange(self.requests) if old else self.requests
-        return self.driver.make(
-            c.Enqueue,
-            pool=rng.choice(self.pools),
-            request_id=f"r{number}",
-            user_id=rng.choice(self.users),
-            cost=rng.choice(self.costs),
-            predicted_class=LONG if rng.random() < self.long_share else SHORT,
-            kv_tokens=rng.choice(self.kv),
-            labels=("lora",) if self.labels and rng.random() < 0.05 else (),
-            max_wait_ns=rng.choice([0, 0, 0, SECOND_NS, 20 * SECOND_NS]),
-            content_digest=b"x",
-        )
-
-    def _next(self) -> c.Command:
-        rng = self.rng
-        total = rng.choice([-1, 5, 10, 50])
-        pulled = [pool for pool in self.pools if pool not in self.gates]
-        if not pulled:
-            return self._advance()
-        return self.driver.make(
-            c.NextDispatch,
-            pools=tuple(rng.sample(pulled, rng.randint(1, len(pulled)))),
-            worker=rng.choice(self.workers),
-            offer=d.Offer(
-                free_tokens=-1 if total == -1 else rng.choice([0, 2, total // 2, total]),
-                total_tokens=total,
-                accepts_short=rng.random() < 0.95,
-                accepts_long=rng.random() < 0.9,
-                labels=("lora",) if rng.random() < 0.7 else (),
-                max_leases=rng.choice([0, 0, 0, 2]),
-            ),
-            max_dispatches=rng.choice([1, 1, 2, 5]),
-            lease_duration_ns=rng.choice([0, 2 * SECOND_NS]),
-            idempotency_key=rng.choice(["", "", "", "k1", "k2"]),
-            hand_over=rng.random() < 0.5,
-        )
-
-    def _lease(self) -> str:
-        if self.leases and self.rng.random() < 0.97:
-            return self.rng.choice(self.leases[-12:])
-        return "no-such-lease"
-
-    def _complete(self) -> c.Command:
-        rng = self.rng
-        outcome = rng.choice([d.Outcome.SUCCEEDED, d.Outcome.SUCCEEDED, *d.Outcome])
-        return self.driver.make(
-            c.Complete,
-            lease_id=self._lease(),
-            outcome=outcome,
-            undelivered=outcome is d.Outcome.GIVEN_BACK and rng.random() < 0.3,
-        )
-
-    def _renew(self) -> c.Command:
-        leases = tuple({self._lease(), self._lease()})
-        prefilled = tuple(lease for lease in leases if self.rng.random() < 0.6)
-        return self.driver.make(c.RenewLease, lease_ids=leases, prefill_complete=prefilled)
-
-    def _cancel(self) -> c.Command:
-        number = self.rng.randint(max(1, self.requests - 15), max(1, self.requests))
-        return self.driver.make(
-            c.Cancel, pool=self.rng.choice(self.pools), request_id=f"r{number}"
-        )
-
-    def _advance(self) -> c.Command:
-        return self.driver.make(c.Tick)
-
-    def _weigh(self) -> c.Command:
-        return self.driver.make(
-            c.ConfigureUser,
-            pool=self.rng.choice(self.pools),
-            user_id=self.rng.choice(self.users),
-            weight_milli=self.rng.choice(self.weights),
-            max_in_flight=self.rng.choice([-1, -1, 0, 1, 2]),
-        )
-
-    def _policy(self) -> c.Command:
-        pool = self.rng.choice(self.pools)
-        policy = self._tamed(random_policy(self.rng), self.driver.pool(pool))
-        return self.driver.make(
-            c.ConfigurePool,
-            pool=pool,
-            policy=policy,
-            policy_digest=f"digest-{len(self.driver.history)}",
-            create=False,
-        )
-
-    def _tamed(self, policy: PoolPolicy, old: Pool | None = None) -> PoolPolicy:
-        """The policy without what leads into an avoided corner."""
-        changes: dict[str, Any] = {}
-        if "gate" in self.avoid and (len(self.pools) > 1 or old is not None):
-            changes["mode"] = old.policy.mode if old else PoolMode.PULL
-        if "backoff" in self.avoid and len(self.workers) > 1:
-            changes["retry_backoff_ns"] = 0
-        if old is not None:
-            keep: list[str] = []
-            if "dead" in self.avoid:
-                keep.append("max_dead_letters")
-            if "window" in self.avoid and 0 in {
-                policy.aging_sample_window,
-                old.policy.aging_sample_window,
-            }:
-                keep.append("aging_sample_window")
-            if "passes" in self.avoid and old.passes:
-                keep += ["slack_kind", "slack_milli", "slack_micros"]
-            quotas = [old.quota, *(user.quota for user in old.users.values())]
-            if "promotion" in self.avoid and any(quota.promoting for quota in quotas):
-                keep += ["slack_kind", "slack_milli", "admission_point", "class_order"]
-            changes |= {name: getattr(old.policy, name) for name in keep}
-        return msgspec.structs.replace(policy, **changes)
-
-    def _pause(self) -> c.Command:
-        rng = self.rng
-        pool, user = rng.choice(self.pools), rng.choice(["", *self.users])
-        if rng.random() < 0.6:
-            return self.driver.make(c.Resume, pool=pool, user_id=user)
-        until = rng.choice([0, self.driver.now_ns + 3 * SECOND_NS])
-        return self.driver.make(c.Pause, pool=pool, user_id=user, until_ns=until)
-
-    def _fleet(self) -> c.Command:
-        rng = self.rng
-        worker = rng.choice(self.workers)
-        if rng.random() < 0.3:
-            return self.driver.make(c.DrainWorker, worker=worker)
-        return self.driver.make(
-            c.RegisterWorker,
-            worker=worker,
-            worker_name=worker,
-            pools=tuple(self.pools),
-            offer=d.Offer(total_tokens=rng.choice([-1, 5, 50])),
-        )
-
-    def _requeue(self) -> c.Command:
-        number = self.rng.randint(1, max(1, self.requests))
-        kind = self.rng.choice([c.Requeue, c.Requeue, c.Discard])
-        pool = self.rng.choice(self.pools)
-        dead = self.driver.pool(pool).requests.get(f"r{number}")
-        if "promotion" in self.avoid and dead and dead.rule is d.Rule.PROMOTION:
-            kind = c.Discard
-        return self.driver.make(kind, pool=pool, request_id=f"r{number}")
-
-    def _recover(self) -> c.Command:
-        return self.driver.make(c.Recover, downtime_ns=self.rng.choice([0, SECOND_NS]))
-
-
-def check_answer(driver: Driver, command: c.NextDispatch, answer: c.Dispatches) -> None:
-    """Work conservation: a worker that got less than it asked for could get no more."""
-    if answer.existing is c.Existing.REPEATED or len(answer.granted) >= command.max_dispatches:
-        return
-    if answer.empty_reason is d.EmptyReason.LEASES_FULL:
-        pools = [driver.oracle.book.pools[pool] for pool in command.pools]
-        limits = [pool.policy.max_leases_per_worker for pool in pools]
-        limit = min([*limits, command.offer.max_leases or max(limits)])
-        assert driver.oracle.book.leases_of(command.worker) >= limit
-        return
-    free = command.offer.free_tokens
-    if free != -1:
-        free -= sum(grant.request.kv_tokens for grant in answer.granted)
-    offer = msgspec.structs.replace(command.offer, free_tokens=free)
-    for pool in command.pools:
-        expected = driver.oracle.expect(pool, command.worker, offer, command.now_ns)
-        if isinstance(expected, Choice):
-            raise AssertionError(
-                f"{command.worker} got {len(answer.granted)} and {answer.empty_reason.name}, "
-                f"but {expected.request.request_id} could go ({expected.turn.name})"
-            )
-        if len(command.pools) == 1 and expected.reason is not answer.empty_reason:
-            raise AssertionError(
-                f"answer {answer.empty_reason.name}, expected {expected.reason.name}"
-            )
+from tests.support.driver import DisagreementError, Driver
+from tests.support.traces import GAPS, Trace, check_answer
 
 
 def shrink(history: list[c.Command]) -> list[c.Command]:
@@ -347,19 +30,22 @@ def shrink(history: list[c.Command]) -> list[c.Command]:
 
 
 def failure(history: list[c.Command]) -> str:
-    """How a run of these commands fails: the names of the first differences; empty if it is fine."""
+    """How a run of these commands fails: names of the first differences; empty if it is fine."""
     driver = Driver()
     try:
         for command in history:
-            answer = driver.attempt(command)
-            if isinstance(command, c.NextDispatch) and isinstance(answer, c.Dispatches):
-                check_answer(driver, command, answer)
+            check_answer(driver, command, driver.attempt(command))
         driver.check()
-    except Disagreement as error:
+    except DisagreementError as error:
         return " ".join(sorted({f"{x.record}.{x.what}" for x in error.differences}))
     except (AssertionError, KeyError) as error:
         return f"{type(error).__name__} {error.args}"[:60]
     return ""
+
+
+def say(line: str) -> None:
+    """Prints a line."""
+    sys.stdout.write(f"{line}\n")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -367,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--gaps", action="store_true", help="run into the known gaps, too")
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--keep-going", action="store_true")
@@ -380,14 +66,14 @@ def main(argv: list[str] | None = None) -> int:
             records += len(trace.run().log)
         except (AssertionError, KeyError, SchedulerError) as error:
             failed += 1
-            print(f"seed {seed}: {type(error).__name__}\n{error}")
+            say(f"seed {seed}: {type(error).__name__}\n{error}")
             if options.shrink:
                 for command in shrink(trace.driver.history):
-                    print("   ", command)
+                    say(f"    {command}")
             if not options.keep_going:
                 return 1
     spent = time.perf_counter() - started
-    print(f"{options.count} traces, {records} records, {failed} failed, {spent:.1f} s")
+    say(f"{options.count} traces, {records} records, {failed} failed, {spent:.1f} s")
     return 1 if failed else 0
 
 

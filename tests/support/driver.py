@@ -4,27 +4,36 @@ Every record goes to the oracle, which must agree, and into a second state, whos
 that of the live one.  What a test wants to say about a run it says about `driver.log`.
 """
 
+from typing import Any, Protocol
+
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
-from scheduler_service.core import invariants, snapshot
 from scheduler_service.core.errors import SchedulerError
-from scheduler_service.core.evolve import evolve
 from scheduler_service.core.policy import SECOND_NS, PoolPolicy, PredictedClass
-from scheduler_service.core.scheduler import apply
-from scheduler_service.core.state import State
 from scheduler_service.oracle import Difference, Oracle
+from tests.support.core import REAL, Core
 
 SHORT, LONG = PredictedClass.SHORT, PredictedClass.LONG
 POOL = "pool"
 
 
-class Disagreement(AssertionError):
+class DisagreementError(AssertionError):
     """The oracle found that the core decided what the algorithm does not."""
 
     def __init__(self, differences: list[Difference], history: list[c.Command]) -> None:
         super().__init__("\n".join(str(difference) for difference in differences))
         self.differences = differences
         self.history = history
+
+
+class Watch(Protocol):
+    """A law that is watched while a driver runs."""
+
+    def before(self, record: d.Decision) -> None:
+        """Called before the record is folded."""
+
+    def after(self, record: d.Decision) -> None:
+        """Called after the record is folded."""
 
 
 class Driver:
@@ -35,11 +44,21 @@ class Driver:
         log: Every record so far; the sequence of `log[i]` is `i + 1`.
         history: Every command so far.
         strict: Whether a difference raises at once; otherwise it is kept in `differences`.
+        watches: Laws that are watched: told of each record before and after the oracle reads it.
     """
 
-    def __init__(self, policy: PoolPolicy | None = None, *, strict: bool = True, replica=True):
-        self.state = State()
-        self.replica = State() if replica else None
+    def __init__(
+        self,
+        policy: PoolPolicy | None = None,
+        *,
+        core: Core = REAL,
+        strict: bool = True,
+        replica: bool = True,
+    ) -> None:
+        self.core = core
+        self.state = core.new_state()
+        self.replica = core.new_state() if replica else None
+        self.watches: list[Watch] = []
         self.oracle = Oracle()
         self.now_ns = 0
         self.log: list[d.Decision] = []
@@ -51,16 +70,16 @@ class Driver:
 
     # Commands
 
-    def run(self, command: c.Command):
+    def run(self, command: c.Command) -> Any:
         """Applies one command; returns its answer, or raises what the core raises."""
         self.history.append(command)
         records: list[d.Decision] = []
         try:
-            return apply(self.state, command, records)
+            return self.core.apply(self.state, command, records)
         finally:
             self._take(records)
 
-    def attempt(self, command: c.Command):
+    def attempt(self, command: c.Command) -> Any:
         """Like `run`, but returns the error instead of raising it."""
         try:
             return self.run(command)
@@ -69,6 +88,7 @@ class Driver:
 
     def make(self, kind: type, **fields) -> c.Command:
         """A command at the present time, with a nonce of its own."""
+        kind = getattr(self.core.commands, kind.__name__)
         return kind(now_ns=self.now_ns, nonce=f"n{len(self.history)}", **fields)
 
     def do(self, kind: type, **fields):
@@ -117,6 +137,19 @@ class Driver:
         fields.setdefault("pool", POOL)
         return self.do(c.Cancel, request_id=request_id, **fields)
 
+    def renew(self, *lease_ids: str, prefilled: bool = False, **fields: Any) -> Any:
+        """Renews leases."""
+        done = lease_ids if prefilled else ()
+        return self.do(c.RenewLease, lease_ids=lease_ids, prefill_complete=done, **fields)
+
+    def pause(self, user_id: str = "", until_ns: int = 0, *, pool: str = POOL) -> None:
+        """Pauses the pool, or one user of it."""
+        self.do(c.Pause, pool=pool, user_id=user_id, until_ns=until_ns)
+
+    def resume(self, user_id: str = "", *, pool: str = POOL) -> None:
+        """Ends a pause."""
+        self.do(c.Resume, pool=pool, user_id=user_id)
+
     def weigh(self, user_id: str, weight_milli: int, max_in_flight: int = -1, *, pool=POOL):
         """Sets a user's weight and cap."""
         return self.do(
@@ -131,6 +164,11 @@ class Driver:
         """Moves time and lets what is due fire."""
         self.now_ns += round(seconds * SECOND_NS)
         self.do(c.Tick)
+
+    def watch(self, watch: Watch) -> "Driver":
+        """Adds a law to watch."""
+        self.watches.append(watch)
+        return self
 
     # What was decided
 
@@ -156,17 +194,25 @@ class Driver:
     def _take(self, records: list[d.Decision]) -> None:
         found: list[Difference] = []
         for record in records:
+            for watch in self.watches:
+                watch.before(record)
             self.log.append(record)
             found += self.oracle.feed(len(self.log), record)
             if self.replica is not None:
-                evolve(self.replica, record)
+                self.core.evolve(self.replica, record)
+            for watch in self.watches:
+                watch.after(record)
         found += self.oracle.finish()
         self.differences += found
         if found and self.strict:
-            raise Disagreement(found, self.history)
+            raise DisagreementError(found, self.history)
 
     def check(self) -> None:
         """The live state is sound and is the fold of its log."""
-        invariants.check(self.state)
+        self.core.check(self.state)
         if self.replica is not None:
-            assert snapshot.digest(self.replica) == snapshot.digest(self.state)
+            assert self.digest(self.replica) == self.digest()
+
+    def digest(self, state: Any = None) -> str:
+        """Digest of the live state, or of another one."""
+        return self.core.snapshot.digest(state or self.state)
