@@ -75,7 +75,7 @@ SERVICE: dict[str, Metric] = {
         "Time to append and sync one group of decisions."
     ),
     "fairsched_rpc_duration_seconds": _histogram(
-        "Time from the first byte handled to the answer, waiting included.", "rpc"
+        "Time from a call's arrival in the service to its end, waiting included.", "rpc"
     ),
     "fairsched_rpcs_total": _counter("Calls that have ended.", "", "rpc", "code"),
     "fairsched_rpc_errors_total": _counter(

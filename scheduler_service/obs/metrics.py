@@ -6,9 +6,11 @@ loop, a few pools at a time, so each pool's are of one sequence; then a thread f
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any, get_args
 
 from prometheus_client import CONTENT_TYPE_LATEST, ProcessCollector, generate_latest
 from prometheus_client.core import (
@@ -23,8 +25,14 @@ from scheduler_service.app.application import Application
 from scheduler_service.app.histogram import DurationHistogram
 from scheduler_service.app.observation import Observation, service_version
 from scheduler_service.app.readiness import Readiness
+from scheduler_service.core.decisions import Decision
 from scheduler_service.obs.catalogue import METRICS, POOLS_SHOWN_MAX, Metric
 from scheduler_service.obs.pool_metrics import Rows, pool_rows
+
+_KIND_LABELS: dict[type[Any], str] = {
+    kind: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(Decision)
+}
+"""Kind of a decision -> label, as in `lease_ended`."""
 
 _INTAKE = frozenset({"Enqueue", "BatchEnqueue", "Acquire", "GatewaySession"})
 _POOLS_AT_ONCE = 10
@@ -140,7 +148,7 @@ def _running_rows(rows: Rows, sources: Sources) -> None:
     rows.add("fairsched_oldest_sequence", head.oldest_sequence)
     rows.add("fairsched_pending_decisions", engine.log.pending_count)
     for kind, count in seen.tally.decisions.items():
-        rows.add("fairsched_decisions_total", count, kind.__name__)
+        rows.add("fairsched_decisions_total", count, _KIND_LABELS[kind])
     rows.histogram("fairsched_decide_duration_seconds", engine.decide_latency)
     rows.add("fairsched_commits_total", engine.log.group_count)
     rows.histogram("fairsched_commit_duration_seconds", engine.log.commit_latency)

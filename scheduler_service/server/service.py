@@ -239,7 +239,8 @@ class Service:
     async def _begin(self, running: Running, recovery: Recovery) -> None:
         engine, settings = running.engine, self._settings
         engine.start()
-        payloads = check_payloads(engine.state, recovery_keys(self._store))
+        assert self._store is not None  # noqa: S101 - listen() comes first
+        payloads = check_payloads(engine.state, self._store.payload_keys())
         for key in payloads.orphans:
             engine.log.delete_payload(key)
         if payloads.missing:
@@ -334,11 +335,6 @@ class Service:
 def _consider(snapshots: SnapshotSchedule, group: Group) -> None:
     """Makes a snapshot if this group makes one due."""
     snapshots.consider(group.end)
-
-
-def recovery_keys(store: Store | None) -> list[int]:
-    """Returns the accept sequences of the payloads that a store keeps."""
-    return [] if store is None else list(store.payload_keys())
 
 
 def _left_seconds(deadline_ns: int) -> float:
