@@ -8,6 +8,7 @@ from scheduler_service.app.blocked import Blocked
 from scheduler_service.app.engine import Engine
 from scheduler_service.app.limits import Limits
 from scheduler_service.app.outlook import Forecast
+from scheduler_service.app.presence import Presence
 from scheduler_service.app.readiness import Readiness
 from scheduler_service.app.request_watch import RequestWatch
 from scheduler_service.app.retry_hints import RetryHints
@@ -31,6 +32,7 @@ class Application:
         attendance: Callers of caller-bound requests.
         forecast: Positions and expected waits.
         blocked: For how long users and pools were held back.
+        presence: Workers whose calls wait here.
         slots: How much callers hold open.
         hints: When refused callers should come back.
         stalled: Pool -> (request that stalled it last, when).
@@ -47,6 +49,7 @@ class Application:
     attendance: Attendance
     forecast: Forecast
     blocked: Blocked
+    presence: Presence
     slots: Slots
     hints: RetryHints
     stalled: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -67,6 +70,7 @@ class Application:
             attendance=Attendance(engine),
             forecast=Forecast(engine),
             blocked=Blocked(engine),
+            presence=Presence(engine),
             waiters=Waiters(engine, limits.parked_calls),
             slots=Slots(limits),
             hints=RetryHints(limits.retry_hint_seconds_max),

@@ -7,24 +7,35 @@ when it has no session.  A session that registers again under the same name supe
 before: that one gets no new work (it is drained, which is a decision) and cannot renew its leases.
 """
 
+from typing import TYPE_CHECKING
+
 from scheduler_service.app.engine import Engine
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import SchedulerError, Superseded, Unknown
 from scheduler_service.core.state import Worker
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 SESSION_PREFIX = "session-"
 """Session ids begin with this; a worker's own id must not."""
 
 
 class Workers:
-    """What the service keeps about workers."""
+    """What the service keeps about workers.
+
+    Attributes:
+        on_change: Key -> called in the turn in which a lease of that worker is to be stopped, or in
+            which it is drained; must not decide.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._newest: dict[str, str] = {}
         self._turns: dict[str, int] = {}
         self._cancelled: dict[str, dict[str, None]] = {}
+        self.on_change: dict[str, Callable[[], None]] = {}
         for key, worker in engine.state.workers.items():
             if worker.registered and self._is_newer(worker):
                 self._newest[worker.name] = key
@@ -115,6 +126,8 @@ class Workers:
             kind = type(decision)
             if kind is d.CancelRequested:
                 self._note_cancel(decision)  # type: ignore[arg-type]
+            elif kind is d.WorkerDrained:
+                self._tell(decision.worker)  # type: ignore[union-attr]
             elif kind is d.WorkerGone:
                 self._forget(decision.worker)  # type: ignore[union-attr]
             elif self._cancelled and (kind is d.Completed or kind is d.LeaseEnded):
@@ -126,6 +139,12 @@ class Workers:
         if request is not None and request.lease is not None:
             lease = request.lease
             self._cancelled.setdefault(lease.worker, {})[lease.lease_id] = None
+            self._tell(lease.worker)
+
+    def _tell(self, key: str) -> None:
+        changed = self.on_change.get(key)
+        if changed is not None:
+            changed()
 
     def _drop_cancel(self, lease_id: str) -> None:
         for key, leases in self._cancelled.items():

@@ -65,7 +65,7 @@ class Acquiring:
         self._app = app
         self._runtime = runtime
         self._intake = intake
-        self._refresher = Refresher()
+        self.refresher = Refresher()
 
     async def acquire(self, x: pb.AcquireRequest, context: Context, caller: Identity) -> None:
         """Accepts a request and says what happens to it until the caller has what it needs.
@@ -102,13 +102,13 @@ class Acquiring:
         event = asyncio.Event()
         app.attendance.attend(pool, request_id)
         app.watch.watch(pool, request_id, event.set)
-        self._refresher.add(event.set)
+        self.refresher.add(event.set)
         gone = True
         try:
             await self._tell(follower, event, context)
             gone = False
         finally:
-            self._refresher.remove(event.set)
+            self.refresher.remove(event.set)
             app.watch.unwatch(pool, request_id, event.set)
             app.attendance.leave(pool, request_id, gone=gone, lease_id=follower.undelivered)
 
@@ -120,6 +120,7 @@ class Acquiring:
             if news is not None:
                 await app.engine.durable()
                 await context.write(self._message(news))
+                follower.sent(news)
                 if news.last:
                     return
             if app.readiness.phase is Phase.DRAINING:

@@ -46,8 +46,6 @@ class Follower:
         request_id: The request.
         lease_duration: Returns how long a gate's lease is to be, nanoseconds; 0 is the pool's.
 
-    Attributes:
-        undelivered: With a gate: the lease granted while this caller waited; empty without one.
     """
 
     def __init__(
@@ -58,15 +56,38 @@ class Follower:
         accepted: pb.EnqueueResponse,
         lease_duration: Callable[[], int],
     ) -> None:
-        self.undelivered = ""
         self._app = app
         self._pool_name = pool_name
         self._request_id = request_id
         self._accepted = accepted
         self._lease_duration = lease_duration
         self._lease_id = ""
+        self._sent_lease_id = ""
         self._waited = False
         self._told: tuple[int, int] | None = None
+
+    def primed(self) -> bool:
+        """Takes the answer to the acceptance as told; returns whether there is more to tell."""
+        if self._accepted.state == int(RequestState.WAITING):
+            self._waited = True
+            self._told = (int(RequestState.WAITING), self._accepted.requests_ahead)
+        return self._accepted.state != int(RequestState.WAITING)
+
+    def sent(self, event: Event) -> None:
+        """Takes note that the caller was told."""
+        if event.lease_id:
+            self._sent_lease_id = event.lease_id
+
+    @property
+    def undelivered(self) -> str:
+        """With a gate: the lease that was granted while the caller waited and did not reach it."""
+        pool = self._app.engine.state.pools.get(self._pool_name)
+        request = None if pool is None else pool.requests.get(self._request_id)
+        if pool is None or request is None or request.lease is None or not self._waited:
+            return ""
+        if pool.policy.mode is not PoolMode.GATE or request.lease.lease_id == self._sent_lease_id:
+            return ""
+        return request.lease.lease_id
 
     def news(self) -> Event | None:
         """Returns what is new, as the state shows it now; nothing if nothing is."""
@@ -108,8 +129,6 @@ class Follower:
         gate = pool.policy.mode is PoolMode.GATE
         expire_ns = lease.expire_ns
         if gate:
-            if self._waited:
-                self.undelivered = lease.lease_id
             expire_ns = self._extended(lease.lease_id, expire_ns)
         state = self._app.engine.state
         worker = state.workers.get(lease.worker)

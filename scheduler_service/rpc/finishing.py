@@ -134,10 +134,12 @@ class Finishing:
 
     # -- renewals -----------------------------------------------------------------------------
 
-    def check_renewals(self, items: Sequence[pb.LeaseRenewal], checks: Checks) -> None:
+    def check_renewals(
+        self, items: Sequence[pb.LeaseRenewal], checks: Checks, limit: int = BATCH_MAX
+    ) -> None:
         """Checks the renewals of a call."""
-        if len(items) > BATCH_MAX:
-            checks.bad("renewals", f"must have at most {BATCH_MAX} entries, has {len(items)}")
+        if len(items) > limit:
+            checks.bad("renewals", f"must have at most {limit} entries, has {len(items)}")
             return
         for index, item in enumerate(items):
             checks.id(f"renewals[{index}].lease_id", item.lease_id)

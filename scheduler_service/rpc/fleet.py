@@ -19,7 +19,8 @@ from scheduler_service.core.errors import Unknown
 from scheduler_service.core.state import State, Worker
 from scheduler_service.rpc import convert
 from scheduler_service.rpc.identity import Identity
-from scheduler_service.rpc.pulling import check_offer, require_pull
+from scheduler_service.rpc.offers import check_offer
+from scheduler_service.rpc.pulling import require_pull
 from scheduler_service.rpc.validate import Checks
 
 _SESSION_BYTES = 16
@@ -78,9 +79,18 @@ class Fleet:
                 endpoint=x.endpoint,
             )
         )
+        return self._session(session_id, pools, superseded=superseded)
+
+    def resumed(self, worker: Worker) -> pb.RegisterWorkerResponse:
+        """Returns the answer about a session that goes on."""
+        return self._session(worker.worker, worker.pools)
+
+    def _session(
+        self, session_id: str, pools: tuple[str, ...], *, superseded: bool = False
+    ) -> pb.RegisterWorkerResponse:
         return pb.RegisterWorkerResponse(
             session_id=session_id,
-            worker_ttl=convert.duration(ttl_ns(engine.state, pools)),
+            worker_ttl=convert.duration(ttl_ns(self._app.engine.state, pools)),
             superseded=superseded,
         )
 

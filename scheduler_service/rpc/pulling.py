@@ -23,11 +23,9 @@ from scheduler_service.app.limits import (
     BATCH_MAX,
     DAY_NS,
     DEADLINE_MARGIN_NS,
-    LABELS_MAX,
     LEASE_NS_MIN,
     POOLS_PER_CALL_MAX,
     SECOND_NS,
-    TOKENS_MAX,
     WAIT_DURATION_NS_MAX,
 )
 from scheduler_service.app.waiters import Parked
@@ -36,33 +34,19 @@ from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.admission import pool_named
 from scheduler_service.core.errors import NotReady, SchedulerError, WrongState
-from scheduler_service.core.policy import PoolMode, PredictedClass
+from scheduler_service.core.policy import PoolMode
 from scheduler_service.rpc import convert
 from scheduler_service.rpc.calls import Context, peer_of, remaining_ns
 from scheduler_service.rpc.delivery import Delivery
 from scheduler_service.rpc.identity import Identity
+from scheduler_service.rpc.offers import check_offer
 from scheduler_service.rpc.validate import Checks
 
 if TYPE_CHECKING:
     from scheduler_service.core.state import Worker
 
-_CLASSES = frozenset(int(value) for value in PredictedClass)
-_MAX_LEASES = 10**9
 _NO_OFFER = decision_pb2.Offer()
 _ENDS_THE_WAIT = {d.EmptyReason.DRAINING}
-
-
-def check_offer(message: decision_pb2.Offer, checks: Checks, field: str = "offer") -> None:
-    """Checks what a worker says it can take."""
-    if message.HasField("free_tokens"):
-        checks.number(f"{field}.free_tokens", message.free_tokens, 0, TOKENS_MAX)
-    if message.HasField("total_tokens"):
-        checks.number(f"{field}.total_tokens", message.total_tokens, 0, TOKENS_MAX)
-    for index, value in enumerate(message.accepted_classes):
-        checks.enum(f"{field}.accepted_classes[{index}]", value, _CLASSES, required=True)
-    checks.ids(f"{field}.labels", message.labels, LABELS_MAX)
-    if message.max_leases:
-        checks.number(f"{field}.max_leases", message.max_leases, 0, _MAX_LEASES)
 
 
 def check_lease_duration(
@@ -90,7 +74,7 @@ def require_pull(app: Application, pools: Sequence[str]) -> None:
             )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Pull:
     """One call that asks for work.
 
@@ -196,9 +180,11 @@ class Pulling:
             return await self._send(pull, answer, Delivery(app.engine, answer), results)
         peer = peer_of(context, caller)
         app.slots.take_call(peer)
+        app.presence.enter(pull, pull.template)
         try:
             answer, delivery = await self._parked(pull, answer, wait_ns)
         finally:
+            app.presence.leave(pull, pull.key)
             app.slots.free_call(peer)
         return await self._send(pull, answer, delivery, results)
 

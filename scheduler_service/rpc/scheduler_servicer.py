@@ -12,11 +12,13 @@ from scheduler_service.rpc.acquire import Acquiring
 from scheduler_service.rpc.calls import Context, Runtime, Servicer, call
 from scheduler_service.rpc.finishing import Finishing
 from scheduler_service.rpc.fleet import Fleet
+from scheduler_service.rpc.gateway_session import GatewaySessions
 from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.inquiry import Inquiry
 from scheduler_service.rpc.intake import Intake
 from scheduler_service.rpc.pulling import Pulling, check_lease_duration
 from scheduler_service.rpc.validate import Checks
+from scheduler_service.rpc.worker_session import WorkerSessions
 
 
 class Desks:
@@ -29,6 +31,10 @@ class Desks:
         self.inquiry = Inquiry(app, self.finishing)
         self.fleet = Fleet(app)
         self.acquiring = Acquiring(app, runtime, self.intake)
+        self.worker_sessions = WorkerSessions(app, runtime, self.finishing, self.fleet)
+        self.gateway_sessions = GatewaySessions(
+            app, runtime, self.intake, self.finishing, self.acquiring.refresher
+        )
 
 
 class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
@@ -104,6 +110,13 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         """Enqueues a request and waits for its turn."""
         await self._at.acquiring.acquire(request, context, caller)
 
+    @call
+    async def GatewaySession(  # type: ignore[override]
+        self, _requests: object, context: Context, caller: Identity
+    ) -> None:
+        """Serves one gateway over one stream."""
+        await self._at.gateway_sessions.serve(context, caller)
+
     # -- workers ------------------------------------------------------------------------------
 
     @call
@@ -163,6 +176,13 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         )
         await self.runtime.app.engine.durable()
         return pb.RenewLeaseResponse(results=results)
+
+    @call
+    async def WorkerSession(  # type: ignore[override]
+        self, _requests: object, context: Context, caller: Identity
+    ) -> None:
+        """Serves one worker over one stream."""
+        await self._at.worker_sessions.serve(context, caller)
 
     @call
     async def RegisterWorker(

@@ -1,0 +1,237 @@
+"""`GatewaySession`: enqueue, wait for turns, renew, complete and cancel over one stream.
+
+Results come in the order of their items.  What happens to requests that were enqueued with
+`acquire` comes as events, each against one credit; of a request only the latest is told, so however
+few credits there are, nothing piles up.
+
+When the stream ends, a request whose turn it was waiting for is treated like one whose `Acquire`
+was dropped: it is cancelled, unless another call waits for it too.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+from fairsched.v1 import scheduler_service_pb2 as pb
+from scheduler_service.app.application import Application
+from scheduler_service.app.limits import BATCH_MAX, CREDITS_MAX
+from scheduler_service.core.errors import SchedulerError
+from scheduler_service.rpc import convert
+from scheduler_service.rpc.acquire import Refresher
+from scheduler_service.rpc.calls import Context, Runtime, peer_of
+from scheduler_service.rpc.events import Event, Follower
+from scheduler_service.rpc.finishing import Finishing
+from scheduler_service.rpc.identity import Identity
+from scheduler_service.rpc.intake import Intake
+from scheduler_service.rpc.pulling import check_lease_duration
+from scheduler_service.rpc.streams import Stream, serve
+from scheduler_service.rpc.validate import Checks, nanoseconds
+
+EVENTS_AT_ONCE = 1000
+"""Events of one message."""
+
+_Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A request whose turn the gateway waits for.
+
+    Attributes:
+        follower: Says what is new about it.
+        wake: Called when something is.
+    """
+
+    follower: Follower
+    wake: Callable[[], None]
+
+
+@dataclass(slots=True)
+class _News:
+    """What there is to say to a gateway."""
+
+    reply: pb.GatewaySessionResponse = field(default_factory=pb.GatewaySessionResponse)
+    events: list[tuple[_Key, Event]] = field(default_factory=list)
+    any: bool = False
+
+
+class GatewaySessions:
+    """Serves `GatewaySession`."""
+
+    def __init__(
+        self,
+        app: Application,
+        runtime: Runtime,
+        intake: Intake,
+        finishing: Finishing,
+        refresher: Refresher,
+    ) -> None:
+        self.app = app
+        self.runtime = runtime
+        self.intake = intake
+        self.finishing = finishing
+        self.refresher = refresher
+
+    async def serve(self, context: Context, caller: Identity) -> None:
+        """Serves one stream until it ends."""
+        await serve(GatewayStream(self, context, caller), self.runtime, context)
+
+
+class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
+    """One open session of a gateway."""
+
+    def __init__(self, desk: GatewaySessions, context: Context, caller: Identity) -> None:
+        super().__init__(desk.app, context, caller)
+        self._desk = desk
+        self._peer = peer_of(context, caller)
+        self._credits = 0
+        self._lease_ns = 0
+        self._news = _News()
+        self._followed: dict[_Key, _Followed] = {}
+        self._changed: dict[_Key, None] = {}
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def take(self, message: pb.GatewaySessionRequest) -> int:
+        """Decides one message of the gateway, in one turn."""
+        self._check(message)
+        reply, finishing = self._news.reply, self._desk.finishing
+        if message.HasField("lease_duration"):
+            self._lease_ns = nanoseconds(message.lease_duration)
+        for index, item in enumerate(message.enqueues):
+            reply.enqueue_results.append(self._enqueue(item, f"enqueues[{index}].request."))
+        if message.completions:
+            done = finishing.complete_results(message.completions, self.caller)
+            reply.completion_results.extend(done)
+        if message.cancels:
+            reply.cancel_results.extend(finishing.cancel_results(message.cancels, self.caller))
+        if message.renewals:
+            renewed = finishing.renew(
+                message.renewals, self.caller, worker="", lease_duration_ns=self._lease_ns
+            )
+            reply.renewal_results.extend(renewed)
+        self._credits += message.credits
+        count = (
+            len(message.enqueues)
+            + len(message.completions)
+            + len(message.cancels)
+            + len(message.renewals)
+        )
+        self._news.any = self._news.any or count > 0
+        return count
+
+    def _check(self, x: pb.GatewaySessionRequest) -> None:
+        checks = Checks()
+        if x.credits:
+            checks.number("credits", x.credits, 0, CREDITS_MAX)
+            if self._credits + x.credits > CREDITS_MAX:
+                checks.bad("credits", f"must not come to more than {CREDITS_MAX} in all")
+        for name, items in (
+            ("enqueues", x.enqueues),
+            ("completions", x.completions),
+            ("cancels", x.cancels),
+        ):
+            if len(items) > BATCH_MAX:
+                checks.bad(name, f"must have at most {BATCH_MAX} entries, has {len(items)}")
+        self._desk.finishing.check_renewals(x.renewals, checks)
+        check_lease_duration(x, checks)
+        checks.done()
+
+    def _enqueue(self, item: pb.SessionEnqueue, path: str) -> pb.EnqueueResult:
+        request = item.request
+        try:
+            if not item.acquire:
+                response = self._desk.intake.accept(request, self.caller, path=path)
+                return pb.EnqueueResult(response=response)
+            key = (request.pool, request.request_id)
+            known = key in self._followed
+            if not known:
+                self.app.slots.take_call(self._peer)
+            try:
+                response = self._desk.intake.accept(
+                    request, self.caller, path=path, caller_bound=True
+                )
+            except SchedulerError:
+                if not known:
+                    self.app.slots.free_call(self._peer)
+                raise
+            if not known:
+                self._follow(key, response)
+            return pb.EnqueueResult(response=response)
+        except SchedulerError as error:
+            told = self._desk.finishing.item_error("Enqueue", error)
+            return pb.EnqueueResult(error=told)
+
+    def _follow(self, key: _Key, accepted: pb.EnqueueResponse) -> None:
+        pool, request_id = key
+        follower = Follower(self.app, pool, request_id, accepted, lambda: self._lease_ns)
+
+        def wake() -> None:
+            self._changed[key] = None
+            self.wake()
+
+        self._followed[key] = _Followed(follower, wake)
+        self.app.attendance.attend(pool, request_id)
+        self.app.watch.watch(pool, request_id, wake)
+        self._desk.refresher.add(wake)
+        # What the result of the enqueue says is not said again; what came before it is.
+        if follower.primed():
+            wake()
+
+    def _leave(self, key: _Key, *, gone: bool) -> None:
+        """Stops waiting for a request."""
+        pool, request_id = key
+        followed = self._followed.pop(key)
+        self._changed.pop(key, None)
+        self._desk.refresher.remove(followed.wake)
+        self.app.watch.unwatch(pool, request_id, followed.wake)
+        lost = followed.follower.undelivered if gone else ""
+        self.app.attendance.leave(pool, request_id, gone=gone, lease_id=lost)
+        self.app.slots.free_call(self._peer)
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def has_news(self) -> bool:
+        """Whether there is something to say."""
+        return self._news.any or (self._credits > 0 and bool(self._changed))
+
+    def collect(self) -> _News:
+        """Returns what there is to say, with as many events as there are credits for."""
+        news, self._news = self._news, _News()
+        while self._changed and self._credits > 0 and len(news.events) < EVENTS_AT_ONCE:
+            key = next(iter(self._changed))
+            del self._changed[key]
+            event = self._followed[key].follower.news()
+            if event is not None:
+                news.events.append((key, event))
+                self._credits -= 1
+        return news
+
+    async def messages(self, news: _News) -> AsyncIterator[pb.GatewaySessionResponse]:
+        """Yields the message that says it, if there is anything in it."""
+        now_ns = self.app.engine.now_ns()
+        for (pool, request_id), event in news.events:
+            if event.granted is not None:
+                event.granted.lease_duration.CopyFrom(convert.time_left(event.expire_ns, now_ns))
+            news.reply.events.add(
+                pool=pool,
+                request_id=request_id,
+                queued=event.queued,
+                granted=event.granted,
+                ended=event.ended,
+            )
+        if news.any or news.events:
+            yield news.reply
+
+    def sent(self, news: _News, /) -> None:
+        """Takes note of what the gateway was told; what is over is not followed any more."""
+        for key, event in news.events:
+            followed = self._followed.get(key)
+            if followed is not None:
+                followed.follower.sent(event)
+                if event.last:
+                    self._leave(key, gone=False)
+
+    def close(self) -> None:
+        """Leaves every request whose turn the gateway was waiting for."""
+        for key in list(self._followed):
+            self._leave(key, gone=True)

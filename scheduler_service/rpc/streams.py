@@ -1,0 +1,179 @@
+"""What both sessions share: one bidirectional stream, read and written at the same time.
+
+    reading   a message is decided at once, in one turn; what there is to say is collected
+    writing   what was collected until now is sent as soon as it is durable, in as few messages as
+              their size allows
+
+So messages grow exactly as fast as the disk and the network are slow.  When the peer does not take
+what is sent, a bounded number of its messages is decided and then it is not read any more.
+
+A stream ends when the peer closes its side (what was collected is still sent), breaks off, does
+something wrong, or when the service stops.
+"""
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from typing import Any, Generic, TypeVar
+
+import grpc
+
+from scheduler_service.app.application import Application
+from scheduler_service.core.errors import NotReady, SchedulerError
+from scheduler_service.rpc.calls import Context, Runtime, peer_of
+from scheduler_service.rpc.identity import Identity
+
+RESULTS_MAX = 4000
+"""Results collected before a stream is not read any more; its message stays far below 4 MiB."""
+
+_IN = TypeVar("_IN")
+_OUT = TypeVar("_OUT")
+
+
+class Stream(ABC, Generic[_IN, _OUT]):
+    """One open session.
+
+    Args:
+        app: The use cases.
+        context: The call.
+        caller: Who calls.
+    """
+
+    def __init__(self, app: Application, context: Context, caller: Identity) -> None:
+        self.app = app
+        self.caller = caller
+        self._context = context
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._unsent = 0
+        self._results = 0
+        self._reading = True
+        self._reader: asyncio.Task[None] | None = None
+        self._error: SchedulerError | None = None
+
+    # -- what a kind of session does ----------------------------------------------------------
+
+    @abstractmethod
+    def take(self, message: _IN) -> int:
+        """Decides one message of the peer, in one turn; returns how many results it had.
+
+        Raises:
+            SchedulerError: The stream ends with it.
+        """
+
+    @abstractmethod
+    def has_news(self) -> bool:
+        """Whether there is something to say."""
+
+    @abstractmethod
+    def collect(self) -> _OUT:
+        """Returns what there is to say; it is not said again."""
+
+    @abstractmethod
+    def messages(self, news: _OUT) -> AsyncIterator[Any]:
+        """Yields the messages that say it, once it is durable."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Gives up what the stream held, however it ended."""
+
+    def sent(self, news: _OUT, /) -> None:
+        """Takes note that all of it was handed to the transport."""
+
+    # -- what all of them do ------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Lets the writer look whether there is something to say."""
+        self._wake.set()
+
+    def end(self, error: SchedulerError) -> None:
+        """Ends the stream with an error, after what was collected."""
+        if self._error is None:
+            self._error = error
+        if self._reader is not None:
+            self._reader.cancel()
+
+    async def run(self) -> None:
+        """Serves the stream until it ends.
+
+        Raises:
+            SchedulerError: What the peer is told at the end.
+        """
+        self.app.streams.add(self._stop)
+        self._reader = asyncio.create_task(self._read_all())
+        writer = asyncio.create_task(self._write_all())
+        try:
+            await asyncio.wait({self._reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+            if self._reader.done():
+                self._reading = False
+                self._wake.set()
+            await writer
+            self._raise_error()
+        finally:
+            self.app.streams.discard(self._stop)
+            for task in (self._reader, writer):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+            self.close()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+        assert self._reader is not None  # noqa: S101 - run() has made it
+        if self._reader.done() and not self._reader.cancelled():
+            self._reader.result()
+
+    def _stop(self) -> None:
+        self.end(NotReady("DRAINING", "The service is stopping."))
+
+    async def _read_all(self) -> None:
+        context, limit = self._context, self.app.limits.session_outbox
+        while True:
+            message = await context.read()
+            if message is grpc.aio.EOF:
+                return
+            self._results += self.take(message)
+            self._wake.set()
+            self._unsent += 1
+            while self._unsent >= limit or self._results >= RESULTS_MAX:
+                self._room.clear()
+                await self._room.wait()
+
+    def _make_room(self) -> None:
+        self._unsent = self._results = 0
+        self._room.set()
+
+    async def _write_all(self) -> None:
+        engine, context = self.app.engine, self._context
+        while True:
+            if not self.has_news():
+                if not self._reading:
+                    return
+                self._make_room()
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            self._make_room()
+            news = self.collect()
+            await engine.durable()
+            async for message in self.messages(news):
+                await context.write(message)
+            self.sent(news)
+
+
+async def serve(stream: Stream[Any, Any], runtime: Runtime, context: Context) -> None:
+    """Serves a stream within what its caller may hold open.
+
+    Raises:
+        LimitReached: STREAMS_FULL.
+        SchedulerError: What the peer is told at the end.
+    """
+    app = runtime.app
+    peer = peer_of(context, stream.caller)
+    app.slots.take_stream(peer)
+    try:
+        await stream.run()
+    finally:
+        app.slots.free_stream(peer)

@@ -1,0 +1,340 @@
+"""`WorkerSession`: register, take, renew and complete over one stream.
+
+The first message opens a session or resumes one.  Whatever comes later, in one message:
+completions, renewals, what the worker can take, credits; then the core is asked for as much as
+there are credits.  With credits left the stream waits like a parked `NextDispatch`.
+
+Any message confirms what was given out before it.  When the stream ends, what was not confirmed
+goes back at once; the session and its other leases live on and can be resumed.  The first message
+of a resumed session names in `renewals` every lease the worker holds: a lease of the session that
+it does not know of was lost on the way, and goes back too.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from fairsched.v1 import scheduler_service_pb2 as pb
+from scheduler_service.app.application import Application
+from scheduler_service.app.limits import BATCH_MAX, CREDITS_MAX
+from scheduler_service.app.waiters import Parked
+from scheduler_service.app.workers import give_back
+from scheduler_service.core import commands as c
+from scheduler_service.core import decisions as d
+from scheduler_service.core.errors import SchedulerError, Superseded
+from scheduler_service.core.state import Worker
+from scheduler_service.rpc.calls import Context, Runtime
+from scheduler_service.rpc.delivery import Delivery
+from scheduler_service.rpc.finishing import Finishing
+from scheduler_service.rpc.fleet import Fleet
+from scheduler_service.rpc.identity import Identity
+from scheduler_service.rpc.offers import RunningOffer, check_offer
+from scheduler_service.rpc.pulling import check_lease_duration, note_stall, require_pull
+from scheduler_service.rpc.streams import Stream, serve
+from scheduler_service.rpc.validate import Checks, nanoseconds
+
+HELD_LEASES_MAX = 10_000
+"""Renewals in the first message of a resumed session."""
+
+DISPATCH_BYTES = 1 << 20
+"""Payloads and metadata of one message, roughly; larger deliveries are split."""
+
+
+@dataclass(slots=True)
+class _News:
+    """What there is to say to a worker."""
+
+    reply: pb.WorkerSessionResponse = field(default_factory=pb.WorkerSessionResponse)
+    deliveries: list[Delivery] = field(default_factory=list)
+    any: bool = False
+
+
+class WorkerSessions:
+    """Serves `WorkerSession`."""
+
+    def __init__(
+        self, app: Application, runtime: Runtime, finishing: Finishing, fleet: Fleet
+    ) -> None:
+        self.open: dict[str, WorkerStream] = {}
+        self.app = app
+        self.runtime = runtime
+        self.finishing = finishing
+        self.fleet = fleet
+
+    async def serve(self, context: Context, caller: Identity) -> None:
+        """Serves one stream until it ends."""
+        await serve(WorkerStream(self, context, caller), self.runtime, context)
+
+
+class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
+    """One open session of a worker."""
+
+    def __init__(self, desk: WorkerSessions, context: Context, caller: Identity) -> None:
+        super().__init__(desk.app, context, caller)
+        self._desk = desk
+        self._key = ""
+        self._pools: tuple[str, ...] = ()
+        self._offer = RunningOffer()
+        self._credits = 0
+        self._lease_ns = 0
+        self._news = _News()
+        self._sending = _News()
+        self._parked: Parked | None = None
+        self._told_reason = 0
+        self._told_cancelled: set[str] = set()
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def take(self, message: pb.WorkerSessionRequest) -> int:
+        """Decides one message of the worker, in one turn."""
+        first = not self._key
+        self._check(message, first=first)
+        if first:
+            self._open(message)
+        worker = self._worker()
+        self._unpark()
+        news = self._news
+        if message.completions:
+            results = self._desk.finishing.complete_results(
+                message.completions, self.caller, session_id=self._key
+            )
+            news.reply.completion_results.extend(results)
+            news.any = True
+            self._offer.give(message.completions)
+        if message.HasField("lease_duration"):
+            self._lease_ns = nanoseconds(message.lease_duration)
+        if message.renewals:
+            results_of_renewals = self._desk.finishing.renew(
+                message.renewals, self.caller, worker=self._key, lease_duration_ns=self._lease_ns
+            )
+            news.reply.renewal_results.extend(results_of_renewals)
+            news.any = True
+        if message.session_id and first:
+            self._reconcile(message)
+        if message.HasField("offer"):
+            self._offer.state(message.offer)
+        if message.drain and not worker.draining:
+            self.app.workers.drain([self._key], self.caller.name)
+        self._credits += message.credits
+        self._tell_cancelled()
+        if self._credits > 0:
+            self._ask()
+        elif worker.provisional:
+            self.app.engine.apply(self._command(0))
+        return len(message.completions) + len(message.renewals)
+
+    def _check(self, x: pb.WorkerSessionRequest, *, first: bool) -> None:
+        checks = Checks()
+        if first and x.HasField("register") == bool(x.session_id):
+            checks.bad("session_id", "or register is required in the first message, and not both")
+        if not first and (x.HasField("register") or x.session_id not in {"", self._key}):
+            checks.bad("session_id", "cannot change; open another stream")
+        checks.id("session_id", x.session_id, required=False)
+        if x.credits:
+            checks.number("credits", x.credits, 0, CREDITS_MAX)
+            if self._credits + x.credits > CREDITS_MAX:
+                checks.bad("credits", f"must not come to more than {CREDITS_MAX} in all")
+        if x.HasField("offer"):
+            check_offer(x.offer, checks)
+        if len(x.completions) > BATCH_MAX:
+            found = len(x.completions)
+            checks.bad("completions", f"must have at most {BATCH_MAX} entries, has {found}")
+        limit = HELD_LEASES_MAX if first else BATCH_MAX
+        self._desk.finishing.check_renewals(x.renewals, checks, limit)
+        check_lease_duration(x, checks)
+        checks.done()
+
+    def _open(self, x: pb.WorkerSessionRequest) -> None:
+        """Opens or resumes the session."""
+        reply = self._news.reply
+        if x.HasField("register"):
+            answer = self._desk.fleet.register(x.register, self.caller, path="register.")
+            reply.registered.CopyFrom(answer)
+            key = answer.session_id
+        else:
+            key = x.session_id
+            worker = self.app.workers.session(key)
+            self.app.workers.require_current(worker)
+            for pool in worker.pools:
+                self.caller.require_pool(pool)
+            require_pull(self.app, worker.pools)
+            reply.registered.CopyFrom(self._desk.fleet.resumed(worker))
+        self._news.any = True
+        worker = self.app.workers.session(key)
+        self._key, self._pools, self._offer = key, worker.pools, RunningOffer(worker.offer)
+        before = self._desk.open.get(key)
+        if before is not None:
+            before.end(_superseded("Another stream has resumed the session."))
+        self._desk.open[key] = self
+        self.app.presence.enter(self, self._command(0))
+        self.app.workers.on_change[key] = self._changed
+
+    def _worker(self) -> Worker:
+        """Returns the worker, if the session is still its newest one."""
+        worker = self.app.workers.session(self._key)
+        self.app.workers.require_current(worker)
+        return worker
+
+    def _reconcile(self, x: pb.WorkerSessionRequest) -> None:
+        """Gives back the leases of a resumed session that its worker never got."""
+        known = {item.lease_id for item in x.renewals}
+        lost = [
+            lease_id
+            for lease_id, (_, request) in self.app.engine.state.leases.items()
+            if request.lease is not None
+            and request.lease.worker == self._key
+            and lease_id not in known
+        ]
+        give_back(self.app.engine, lost)
+
+    def _changed(self) -> None:
+        """Looks at what has changed about the worker, in the turn of the decision."""
+        self._tell_cancelled()
+        self.wake()
+        asyncio.get_running_loop().call_soon(self._ask_again)
+
+    def _tell_cancelled(self) -> None:
+        """Tells the worker which of its requests to stop, each once."""
+        cancelled = self.app.workers.cancelled(self._key)
+        if not cancelled and not self._told_cancelled:
+            return
+        fresh = [lease_id for lease_id in cancelled if lease_id not in self._told_cancelled]
+        self._told_cancelled.intersection_update(cancelled)
+        self._told_cancelled.update(fresh)
+        if fresh:
+            self._news.reply.cancelled_lease_ids.extend(fresh)
+            self._news.any = True
+
+    # -- asking -------------------------------------------------------------------------------
+
+    def _command(self, count: int) -> c.NextDispatch:
+        engine, pools = self.app.engine, self._pools
+        if len(pools) > 1:
+            pools = self.app.workers.rotated(self._key, pools)
+        return c.NextDispatch(
+            now_ns=engine.now_ns(),
+            nonce=engine.nonce(),
+            peer=self.caller.name,
+            pools=pools,
+            worker=self._key,
+            offer=self._offer.now,
+            max_dispatches=min(count, BATCH_MAX),
+            lease_duration_ns=self._lease_ns,
+        )
+
+    def _ask(self) -> None:
+        """Asks for as much as there are credits; waits for the rest."""
+        while self._credits > 0:
+            asked = min(self._credits, BATCH_MAX)
+            answer: c.Dispatches = self.app.engine.apply(self._command(asked))
+            self._answered(answer)
+            if len(answer.granted) < asked:
+                self._park(answer)
+                return
+
+    def _ask_again(self) -> None:
+        """Asks again on behalf of a stream that waits: what it is told may have changed."""
+        if self._parked is None:
+            return
+        self._unpark()
+        try:
+            self._ask()
+        except SchedulerError as error:
+            self.end(error)
+        self.wake()
+
+    def _answered(self, answer: c.Dispatches) -> None:
+        news = self._news
+        if answer.granted:
+            self._offer.take(answer.granted)
+            news.deliveries.append(Delivery(self.app.engine, answer))
+            news.any = True
+            self._credits -= len(answer.granted)
+        stalled = note_stall(self.app, self._pools, self._key, answer)
+        if int(answer.empty_reason) != self._told_reason:
+            self._told_reason = int(answer.empty_reason)
+            news.reply.empty_reason = self._told_reason  # type: ignore[assignment]
+            news.reply.stalled_request_id = stalled
+            news.any = news.any or answer.empty_reason is not d.EmptyReason.NONE
+
+    def _park(self, answer: c.Dispatches) -> None:
+        if answer.empty_reason is d.EmptyReason.DRAINING:
+            return
+        self._parked = Parked(
+            self._pools,
+            self._offer.now,
+            lambda: self._command(self._credits),
+            self._granted,
+            self.end,
+        )
+        self.app.waiters.park(self._parked)
+
+    def _unpark(self) -> None:
+        if self._parked is not None:
+            self.app.waiters.unpark(self._parked)
+            self._parked = None
+
+    def _granted(self, answer: c.Dispatches) -> None:
+        """Takes what was granted while the stream waited, in the turn of the grant."""
+        self._parked = None
+        self._answered(answer)
+        if self._credits > 0:
+            self._park(answer)
+        self.wake()
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def has_news(self) -> bool:
+        """Whether there is something to say."""
+        return self._news.any
+
+    def collect(self) -> _News:
+        """Returns what there is to say."""
+        news, self._news = self._news, _News()
+        self._sending = news
+        return news
+
+    def sent(self, _news: _News, /) -> None:
+        """Takes note that all of it was handed to the transport."""
+        self._sending = _News()
+
+    async def messages(self, news: _News) -> AsyncIterator[pb.WorkerSessionResponse]:
+        """Yields the messages that say it, none of them too large."""
+        reply, size = news.reply, 0
+        for delivery in news.deliveries:
+            await delivery.prepare()
+            for dispatch in delivery.dispatches:
+                length = dispatch.ByteSize()
+                if size and size + length > DISPATCH_BYTES:
+                    yield reply
+                    reply, size = pb.WorkerSessionResponse(), 0
+                reply.dispatches.append(dispatch)
+                size += length
+        yield reply
+
+    def close(self) -> None:
+        """Gives back what was not confirmed; the session lives on."""
+        self._unpark()
+        key = self._key
+        if not key:
+            return
+        self.app.presence.leave(self, key)
+        if self._desk.open.get(key) is self:
+            del self._desk.open[key]
+            self.app.workers.on_change.pop(key, None)
+        if self.app.engine.failed is None:
+            give_back(self.app.engine, self._unreceived())
+
+    def _unreceived(self) -> list[str]:
+        """Returns leases that were not confirmed, or were never sent whatever was confirmed."""
+        worker = self.app.engine.state.workers.get(self._key)
+        found = {} if worker is None else dict.fromkeys(worker.provisional)
+        for news in (self._news, self._sending):
+            for delivery in news.deliveries:
+                delivery.abandon()
+                found.update(dict.fromkeys(delivery.lease_ids))
+        return list(found)
+
+
+def _superseded(sentence: str) -> SchedulerError:
+    return Superseded("SESSION_SUPERSEDED", sentence)
