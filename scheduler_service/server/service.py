@@ -72,7 +72,8 @@ _PROGRESS_NS = 5 * SECOND_NS
 _GC_THRESHOLDS = (50_000, 50, 100)
 """The state is not tracked by the collector, and what is, dies young: looking rarely is enough."""
 
-_EVERY_DECISION = SnapshotTriggers(records=1, log_bytes=1)
+_WORTH_A_SNAPSHOT = SnapshotTriggers(records=1000, log_bytes=1 << 20)
+"""Less than this is replayed sooner than a snapshot is made at the end."""
 
 
 @dataclass(slots=True)
@@ -321,7 +322,7 @@ class Service:
         await engine.close()
         await running.snapshots.close()
         head = engine.log.durable
-        last = SnapshotSchedule(self._directory, _EVERY_DECISION, report=self._report)
+        last = SnapshotSchedule(self._directory, _WORTH_A_SNAPSHOT, report=self._report)
         if last.consider(head):
             try:
                 async with asyncio.timeout(_left_seconds(deadline_ns)):
