@@ -6,8 +6,8 @@ the class order shifts that by up to the slack, shorts forwards and longs backwa
 slack what counts is age, class by class.  Arrivals still to come are left out.
 
 About `BUDGET` requests are looked at; what lies behind them is scaled up.  Where that reaches, the
-count at slack 0, and of FCFS, PSF and QBA with unbounded slack, is what happens if nothing else
-arrives; elsewhere it is off by a few per cent of the backlog (AA: up to a fifth).
+count at slack 0, and of FCFS and PSF with unbounded slack, is what happens if nothing else arrives;
+elsewhere promotions and the window make it off by some per cent of the backlog (AA: a fifth).
 """
 
 from collections.abc import Iterator
@@ -117,10 +117,17 @@ def _before(pool: Pool, flow: Flow, request: Request, limits: tuple[int, int], s
             left = min(flow.waiting - seen, (reach - start) // mean)
             return found + left * found // seen
         limit = limits[0] if other.predicted_class is _SHORT else limits[1]
-        if start < limit or (start == limit and other.sequence < request.sequence):
+        if start < limit or (start == limit and _wins_tie(pool, other, request)):
             found += 1
         start += charge_for(other.cost, flow.weight_milli)
     return found
+
+
+def _wins_tie(pool: Pool, other: Request, request: Request) -> bool:
+    """Whether `other` goes first at equal tags: by user id at slack 0, else by age."""
+    if pool.backlog.user_by_user:
+        return other.user_id < request.user_id
+    return other.sequence < request.sequence
 
 
 def _in_order(pool: Pool, flow: Flow) -> Iterator[Request]:
