@@ -103,7 +103,9 @@ class Trace:
         steps: int = 80,
         avoid: frozenset[str] = GAPS,
         driver: Driver | None = None,
+        fixed: dict[str, Any] | None = None,
     ) -> None:
+        self.fixed = fixed or {}
         self.avoid = avoid
         self.rng = random.Random(seed)
         self.driver = driver or Driver()
@@ -133,7 +135,7 @@ class Trace:
             "policy": [0, 0, 3],
             "pause": [0, 0, 4],
             "fleet": [0, 0, 3],
-            "requeue": [0, 0, 2],
+            "requeue": [0, 0, 4],
             "recover": [0, 0, 1],
         }
         self.kinds = list(moods)
@@ -260,7 +262,7 @@ class Trace:
 
     def _tamed(self, policy: PoolPolicy, old: Pool | None = None) -> PoolPolicy:
         """The policy without what leads into an avoided corner."""
-        changes: dict[str, Any] = {}
+        changes = dict(self.fixed)
         if "gate" in self.avoid and (len(self.pools) > 1 or old is not None):
             changes["mode"] = old.policy.mode if old else PoolMode.PULL
         if "backoff" in self.avoid and len(self.workers) > 1:
@@ -304,13 +306,15 @@ class Trace:
         )
 
     def _requeue(self) -> c.Command:
-        number = self.rng.randint(1, max(1, self.requests))
-        kind = self.rng.choice([c.Requeue, c.Requeue, c.Discard])
         pool = self.rng.choice(self.pools)
-        dead = self.driver.pool(pool).requests.get(f"r{number}")
-        if "promotion" in self.avoid and dead and dead.rule is d.Rule.PROMOTION:
+        dead = self.driver.pool(pool).dead
+        if not dead or self.rng.random() < 0.1:
+            return self.driver.make(c.Requeue, pool=pool, request_id="r1")
+        request = self.rng.choice(dead)
+        kind = self.rng.choice([c.Requeue, c.Requeue, c.Discard])
+        if "promotion" in self.avoid and request.rule is d.Rule.PROMOTION:
             kind = c.Discard
-        return self.driver.make(kind, pool=pool, request_id=f"r{number}")
+        return self.driver.make(kind, pool=pool, request_id=request.request_id)
 
     def _recover(self) -> c.Command:
         return self.driver.make(c.Recover, downtime_ns=self.rng.choice([0, SECOND_NS]))
