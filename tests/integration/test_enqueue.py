@@ -186,6 +186,6 @@ class TestEstimates:
         of_pool = await tokens.enqueue("c", "stranger", max_output_tokens=1000)
 
         assert before == 1500
-        assert of_user.cost == 303
+        assert of_user.cost == 300
         assert of_pool.cost == 1125
         assert of_user.predicted_class == SHORT
