@@ -156,13 +156,15 @@ class AsyncWorker:
 
     async def _register(self) -> None:
         request = self.settings.registration()
-        response = await self._persistently(lambda: self._stub.RegisterWorker(request))
+        response = await self._persistently(
+            lambda: self._stub.RegisterWorker(request, wait_for_ready=True)
+        )
         if response is not None:
             self._session_id = self._leases.session_id = response.session_id
 
     async def _persistently(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Repeats a call while the service is away or full; returns None when stopped."""
-        backoff = Backoff()
+        backoff = Backoff(longest=1.0)
         while True:
             try:
                 return await call()
@@ -187,7 +189,9 @@ class AsyncWorker:
         request = self.settings.next_dispatch(self._session_id, free, key, carried)
         timeout = self.settings.poll + ANSWER_MARGIN_S
         self._poll = asyncio.ensure_future(
-            self._persistently(lambda: self._stub.NextDispatch(request, timeout=timeout))
+            self._persistently(
+                lambda: self._stub.NextDispatch(request, timeout=timeout, wait_for_ready=True)
+            )
         )
         try:
             response = await self._poll

@@ -123,13 +123,15 @@ class Worker:
 
     def _register(self) -> None:
         request = self.settings.registration()
-        response = self._persistently(lambda: self._stub.RegisterWorker(request))
+        response = self._persistently(
+            lambda: self._stub.RegisterWorker(request, wait_for_ready=True)
+        )
         if response is not None:
             self._session_id = self._leases.session_id = response.session_id
 
     def _persistently(self, call: Callable[[], Any]) -> Any:
         """Repeats a call while the service is away or full; returns None when stopped."""
-        backoff = Backoff()
+        backoff = Backoff(longest=1.0)
         while True:
             try:
                 return call()
@@ -153,7 +155,9 @@ class Worker:
         timeout = self.settings.poll + ANSWER_MARGIN_S
         response = None
         try:
-            response = self._persistently(lambda: self._stub.NextDispatch(request, timeout=timeout))
+            response = self._persistently(
+                lambda: self._stub.NextDispatch(request, timeout=timeout, wait_for_ready=True)
+            )
         except errors.NotFoundError as error:
             if error.reason not in jobs.SESSION_LOST:
                 raise

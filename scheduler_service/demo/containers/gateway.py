@@ -45,7 +45,7 @@ class Gateway:
 
     async def serve_client(self, load: UserLoad, number: int) -> None:
         """Is one client of one user: asks, waits, thinks, for ever."""
-        rng = random.Random(f"{self._settings.seed}/{load.user_id}/{number}")  # noqa: S311
+        rng = random.Random(f"{self._settings.seed}/{load.user_id}/{number}")
         while True:
             request = draw_request(self._settings.pool, load, rng)
             try:
