@@ -88,10 +88,16 @@ def _policy(message: pb.PoolPolicy, base: PoolPolicy | None, paths: tuple[str, .
     try:
         policy = policy_from(values, base=base)
     except InvalidCommand as error:
-        raise InvalidCommand(found + error.violations) from error
+        raise InvalidCommand(found + [_as_stated(*one) for one in error.violations]) from error
     if found:
         raise InvalidCommand(found)
     return policy
+
+
+def _as_stated(field: str, problem: str) -> tuple[str, str]:
+    """Returns a violation under the name that the field has in the message."""
+    name = field.removesuffix("_ns")
+    return (field, problem) if name == field else (name, f"{problem} (nanoseconds)")
 
 
 def _masked(paths: tuple[str, ...], found: list[tuple[str, str]]) -> list[str]:
