@@ -137,8 +137,8 @@ def _show(one: SingleRun) -> None:
             str(row.requests),
             f"{row.cost_share:.1%}",
             f"{row.ideal_share:.1%}",
-            f"{row.wait_mean_s:.3f}",
-            f"{row.wait_p99_s:.3f}",
+            f"{row.measures['wait_mean_s']:.3f}",
+            f"{row.measures['wait_p99_s']:.3f}",
         )
     _console.print(users)
     rest = {k: v for k, v in one.measures.items() if "wait" not in k and "ttft" not in k}

@@ -18,6 +18,7 @@ import msgspec
 from scheduler_service.sim import plots
 from scheduler_service.sim.capacity import at_load
 from scheduler_service.sim.data import AZURE_SAMPLE, MULTI_TENANT_SAMPLE
+from scheduler_service.sim.metrics import split_by_user
 from scheduler_service.sim.pool import Results, run_all
 from scheduler_service.sim.recommend import recommendation
 from scheduler_service.sim.specs import MethodSpec, RunSpec, StreamSpec, policy_of, stream_of
@@ -123,7 +124,7 @@ def _run(plan: Plan, stream: StreamSpec, method: MethodSpec) -> RunSpec:
         mean_cost = sum(stream_of(stream).cost) / max(1, len(stream_of(stream)))
         units = round(mean_cost * stream.rate / plan.load)
         method = msgspec.structs.replace(method, capacity=units)
-    return RunSpec(stream, method, plan.shape, plan.engines)  # type: ignore[arg-type]
+    return RunSpec(stream, method, plan.shape, plan.engines, by_user=True)  # type: ignore[arg-type]
 
 
 def mean_measures(runs: list[Measures]) -> Measures:
@@ -209,12 +210,16 @@ def _write_tables(
     traded: dict[str, dict[MethodSpec, Measures]],
 ) -> None:
     for name, found in (("methods", table), ("tradeoff", traded)):
-        rows: list[dict[str, Any]] = [
-            {"stream": stream, "method": method.label, **measures}
-            for stream, own in found.items()
-            for method, measures in own.items()
-        ]
+        rows: list[dict[str, Any]] = []
+        users: list[dict[str, Any]] = []
+        for stream, own in found.items():
+            for method, measures in own.items():
+                where = {"stream": stream, "method": method.label}
+                whole, by_user = split_by_user(measures)
+                rows.append(where | whole)
+                users += [where | {"user": user} | values for user, values in by_user.items()]
         write_table(plan.folder, name, rows)
+        write_table(plan.folder, f"{name}_users", users)
 
 
 def _head(plan: Plan) -> str:

@@ -170,10 +170,11 @@ class UserRow:
     """One user of a run.
 
     Attributes:
-        requests: Requests it sent.
+        heavy: Whether it is a heavy user.
+        requests: Requests it sent that were started.
         cost_share: Its part of the cost dispatched up to the last arrival.
         ideal_share: The same under the fluid ideal.
-        wait_mean_s, wait_p50_s, wait_p90_s, wait_p99_s: Of its requests.
+        measures: Mean, P50, P90 and P99 of `wait` and `ttft`.
     """
 
     user: str
@@ -181,10 +182,7 @@ class UserRow:
     requests: int
     cost_share: float
     ideal_share: float
-    wait_mean_s: float
-    wait_p50_s: float
-    wait_p90_s: float
-    wait_p99_s: float
+    measures: Measures
 
 
 def by_user(workload: Workload, log: RunLog) -> list[UserRow]:
@@ -192,26 +190,54 @@ def by_user(workload: Workload, log: RunLog) -> list[UserRow]:
     import numpy as np  # noqa: PLC0415 - extra `sim`
 
     shares = ideal_shares(workload, log)
-    got, ideal = shares.got, shares.ideal
+    total = max(sum(shares.got), 1.0)
     wait, user = waits_s(workload, log), np.asarray(workload.user)
-    heavy, total = heavy_users(workload), max(sum(got), 1.0)
+    ttft = _since_arrival_s(workload, log.first_token_ns)
+    heavy = heavy_users(workload)
     rows = []
-    for number in sorted(range(len(got)), key=lambda u: (-got[u], u)):
-        own = wait[(user == number) & ~np.isnan(wait)]
-        if not len(own):
-            continue
-        p50, p90, p99 = (float(value) for value in np.percentile(own, _QUANTILES))
-        rows.append(
-            UserRow(
-                workload.users[number],
-                number in heavy,
-                len(own),
-                got[number] / total,
-                ideal[number] / total,
-                float(own.mean()),
-                p50,
-                p90,
-                p99,
+    for number in sorted(range(len(shares.got)), key=lambda u: (-shares.got[u], u)):
+        own = user == number
+        measures = _distribution("wait", wait[own]) | _distribution("ttft", ttft[own])
+        if measures:
+            rows.append(
+                UserRow(
+                    workload.users[number],
+                    number in heavy,
+                    int((~np.isnan(wait[own])).sum()),
+                    shares.got[number] / total,
+                    shares.ideal[number] / total,
+                    measures,
+                )
             )
-        )
     return rows
+
+
+USER_PREFIX: Final = "user/"
+
+
+def flat_by_user(rows: list[UserRow]) -> Measures:
+    """Returns rows as measures named `user/<user>/<measure>`."""
+    found: Measures = {}
+    for row in rows:
+        values = {
+            "heavy": float(row.heavy),
+            "requests": float(row.requests),
+            "cost_share": row.cost_share,
+            "ideal_share": row.ideal_share,
+            **row.measures,
+        }
+        found |= {f"{USER_PREFIX}{row.user}/{name}": value for name, value in values.items()}
+    return found
+
+
+def split_by_user(measures: Measures) -> tuple[Measures, dict[str, Measures]]:
+    """Returns the measures of the whole run, and those of each user, of `flat_by_user`."""
+    whole: Measures = {}
+    users: dict[str, Measures] = {}
+    for name, value in measures.items():
+        if name.startswith(USER_PREFIX):
+            user, _, measure_name = name.removeprefix(USER_PREFIX).rpartition("/")
+            users.setdefault(user, {})[measure_name] = value
+        else:
+            whole[name] = value
+    return whole, users

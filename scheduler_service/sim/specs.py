@@ -1,14 +1,14 @@
 """Descriptions of runs: plain data that can be sent to a process, stored, and looked up again.
 
 A run is a request stream, a method and engines.  Its key is a digest of the description, of the
-algorithm's version and of the package's: a stored result is reused only for the very same run.
+files it reads, and of the versions of algorithm and simulator: a stored result is reused only for
+the very same run.
 """
 
 from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -22,7 +22,7 @@ from scheduler_service.sim.baselines.tags import FinishTags
 from scheduler_service.sim.core_method import CoreMethod, paper_policy
 from scheduler_service.sim.kernel import simulate
 from scheduler_service.sim.logtrace import read_any
-from scheduler_service.sim.metrics import Measures, measure
+from scheduler_service.sim.metrics import Measures, by_user, flat_by_user, measure
 from scheduler_service.sim.model import PAPER_ENGINE, EngineShape, Workload
 from scheduler_service.sim.traces import NO_USER, Row, from_rows, windows
 from scheduler_service.sim.workload import UserMix, flip_labels, several_users, synthetic
@@ -104,20 +104,14 @@ class RunSpec(msgspec.Struct, frozen=True):
     Attributes:
         shape: `paper` is the engine of the experiments, `safe` the default one.
         engines: Number of engines.
+        by_user: Whether to measure each user too.
     """
 
     stream: StreamSpec
     method: MethodSpec
     shape: Literal["paper", "safe"] = "paper"
     engines: int = 1
-
-
-def package_version() -> str:
-    """Returns the installed version, or `source` when run from a checkout."""
-    try:
-        return version("fairsched")
-    except PackageNotFoundError:
-        return "source"
+    by_user: bool = False
 
 
 def key_of(spec: RunSpec) -> str:
@@ -226,4 +220,5 @@ def run(spec: RunSpec) -> Measures:
     stream, method, shape = stream_of(spec.stream), method_of(spec.method), shape_of(spec)
     log = simulate(stream, method, shape, spec.engines)
     slack = method.slack if isinstance(method, CoreMethod) else None
-    return measure(stream, log, shape, slack)
+    found = measure(stream, log, shape, slack)
+    return found | flat_by_user(by_user(stream, log)) if spec.by_user else found

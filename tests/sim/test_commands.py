@@ -120,6 +120,10 @@ def test_compare_puts_all_methods_side_by_side(tmp_path):
         assert (tmp_path / f"tradeoff_{name}.svg").exists()
         assert f"- {name}: fair_qba" in text
     assert (tmp_path / "methods.csv").read_text().count("\n") == 1 + 3 * len(METHODS)
+    users = (tmp_path / "methods_users.csv").read_text()
+    assert users.splitlines()[0].startswith("stream,method,user,heavy,requests,cost_share")
+    assert "synthetic,fair_qba,light-1," in users
+    assert "passed 0 times" in text
 
 
 def test_tune_finds_a_setting_that_meets_the_goals(tmp_path):
