@@ -60,7 +60,8 @@ def _run(config_file: Path | None, print_config: bool, flags: dict[str, Any]) ->
     )
     log.capture_libraries()
     try:
-        code = server.run(settings, report=log.report, read=server.loader(config_file, flags))
+        read = server.loader(config_file, flags)
+        code = server.run(settings, report=log.report, read=read, log=log)
     finally:
         log.close()
     raise typer.Exit(code)
