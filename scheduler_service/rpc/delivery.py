@@ -78,6 +78,23 @@ class Delivery:
         for message, expire_ns in zip(self.dispatches, self._expire_ns, strict=True):
             message.lease_duration.CopyFrom(convert.time_left(expire_ns, now_ns))
 
+    def trim(self, bytes_max: int) -> list[str]:
+        """Takes out what would make a message larger than `bytes_max`, but never the first.
+
+        Returns:
+            The leases taken out.
+        """
+        size = 0
+        for count, dispatch in enumerate(self.dispatches):
+            size += dispatch.ByteSize()
+            if size > bytes_max and count:
+                break
+        else:
+            return []
+        excess = self.lease_ids[count:]
+        del self.dispatches[count:], self.lease_ids[count:], self._expire_ns[count:]
+        return excess
+
     def abandon(self) -> None:
         """Stops waiting for payloads that nobody will be sent."""
         for _, future in self._payloads:

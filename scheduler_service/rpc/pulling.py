@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from scheduler_service.core.state import Worker
 
 _NO_OFFER = decision_pb2.Offer()
+_PART_OF_MESSAGE = 75
+"""Percent of a message that dispatches may fill."""
+
 _ENDS_THE_WAIT = {d.EmptyReason.DRAINING}
 
 
@@ -289,6 +292,9 @@ class Pulling:
         except asyncio.CancelledError:
             self._undo(pull, delivery)
             raise
+        # What one message cannot carry goes back at once, and first to who asks next.
+        bytes_max = app.limits.message_bytes * _PART_OF_MESSAGE // 100
+        give_back(app.engine, delivery.trim(bytes_max))
         reply.dispatches.extend(delivery.dispatches)
         return reply
 
