@@ -46,7 +46,7 @@ async def serve(port_file: Path) -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     gc.freeze()
-    port_file.with_suffix(".part").write_text(json.dumps({"grpc": port}))
+    port_file.with_suffix(".part").write_text(json.dumps({"port": port}))
     port_file.with_suffix(".part").rename(port_file)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

@@ -69,7 +69,7 @@ def _watchers(ctx: Context, options: dict[str, Any], row: Any) -> None:
         def watched(size: int) -> Slice:
             seconds = ctx.settings.seconds + ctx.settings.warmup + 1
             words = command(ctx.tools, server, "watch", per_second=10**7, seconds=seconds, warmup=0,
-                            connections=1, after=10**15)  # fmt: skip
+                            connections=1, after=-1)  # fmt: skip
             readers = [subprocess.Popen(words, stdout=subprocess.DEVNULL) for _ in range(size)]
             try:
                 return ctx.slice(server, "sessions", **options)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +12,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 POOL = "bench"
 START_SECONDS = 120.0
@@ -70,9 +72,31 @@ class Process:
                 self.close()
                 raise DidNotStart(f"{self.name} did not start:\n{tail}")
             self._ticking.wait(0.005)
+        self.port = json.loads(port_file.read_text())["port"]
+        self._wait_until_serving(began + timeout)
         self.start_seconds = time.perf_counter() - began
-        self.port = _port_in(port_file.read_text())
         return self
+
+    def _wait_until_serving(self, until: float) -> None:
+        """Asks for its health until it is good; a server without health serves at once."""
+        with grpc.insecure_channel(self.target) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            while time.perf_counter() < until:
+                try:
+                    answer = health.Check(health_pb2.HealthCheckRequest(), timeout=5)
+                except grpc.RpcError as error:
+                    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                        return
+                else:
+                    if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                        return
+                assert self._process is not None
+                if self._process.poll() is not None:
+                    break
+                self._ticking.wait(0.01)
+        tail = self.output()[-2000:]
+        self.close()
+        raise DidNotStart(f"{self.name} does not serve:\n{tail}")
 
     @property
     def target(self) -> str:
@@ -114,7 +138,7 @@ class Process:
 
     def close(self) -> None:
         """Ends the process and removes its folder, if it made it."""
-        self.stop()
+        self.stop(kill=self._owned)
         if self._owned:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -128,17 +152,6 @@ class Process:
 def _cpu_clock(pid: int) -> int:
     """Returns the clock id of a process's CPU time, as `clock_getcpuclockid` computes it."""
     return (~pid << 3) | 2
-
-
-def _port_in(text: str) -> int:
-    """Returns the gRPC port from a port file: JSON with `grpc`, or a plain number."""
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError:
-        found = None
-    if isinstance(found, dict):
-        return int(found["grpc"])
-    return int(found if found is not None else re.findall(r"\d+", text)[0])
 
 
 def echo_server() -> Process:

@@ -170,6 +170,7 @@ class Call : public Event {
     run_ = run;
     then_ = std::move(then);
     otherwise_ = std::move(otherwise);
+    reader_.reset();  // it lives in memory of the call that the context holds
     context_ = std::make_unique<grpc::ClientContext>();
     reader_ = start(context_.get());
     reader_->Finish(&reply_, &status_, this);

@@ -19,9 +19,10 @@ class AcquireCaller : public Caller, public Event {
     queued_ = granted_ = false;
     request_.Clear();
     run_->FillRequest(request_.mutable_request());
+    stream_.reset();  // it lives in memory of the call that the context holds
     context_ = std::make_unique<grpc::ClientContext>();
     run_->pending++;
-    stream_ = to_.scheduler->AsyncAcquire(context_.get(), request_, &run_->queue, this);
+    stream_ = to_.scheduler->AsyncAcquire(context_.get(), request_, &run_->queue, Tag());
   }
 
   void Happened(bool ok) override {
@@ -41,9 +42,12 @@ class AcquireCaller : public Caller, public Event {
  private:
   enum class State { kOpening, kReading, kFinishing };
 
+  // What the queue hands back is an Event, not the Caller before it.
+  void* Tag() { return static_cast<Event*>(this); }
+
   void Read() {
     run_->pending++;
-    stream_->Read(&answer_, this);
+    stream_->Read(&answer_, Tag());
   }
 
   void Take() {
@@ -62,7 +66,7 @@ class AcquireCaller : public Caller, public Event {
   void Finish() {
     state_ = State::kFinishing;
     run_->pending++;
-    stream_->Finish(&status_, this);
+    stream_->Finish(&status_, Tag());
   }
 
   void Complete() {
@@ -211,11 +215,12 @@ inline void RunHold(Run* run) {
   }
 }
 
-// Watches the log from its beginning and reads `--per-second` decisions of it a second.
+// Watches the log from `--after` on (-1: only what is new) and reads `--per-second` decisions of it a second.
 inline void RunWatch(Run* run) {
   grpc::ClientContext context;
   v1::WatchDecisionsRequest request;
-  request.set_after_sequence(run->options.Whole("after", 0));
+  int64_t after = run->options.Whole("after", 0);
+  if (after >= 0) request.set_after_sequence(after);
   auto stream = run->At(0).audit->WatchDecisions(&context, request);
   double per_second = run->options.Number("per-second", 1000);
   Nanos began = Now();

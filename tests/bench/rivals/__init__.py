@@ -1,0 +1,1 @@
+"""What people would use instead, measured beside the service."""
