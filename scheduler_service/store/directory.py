@@ -8,6 +8,7 @@
 A lock ends with its process, however that ends; the files stay and mean nothing by themselves.
 """
 
+import contextlib
 import fcntl
 import os
 import time
@@ -22,6 +23,7 @@ _LOCK_NAME = "lock"
 _SNAPSHOT_LOCK_NAME = "snapshot.lock"
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
+_HOLDER_BYTES = 20
 
 ATTEMPTS = 250
 ATTEMPT_SECONDS = 0.02
@@ -46,8 +48,9 @@ class FileLock:
                 os.close(self._descriptor)
                 raise StoreLocked(f"{path.parent} is locked by pid {holder or 'unknown'}")
             time.sleep(ATTEMPT_SECONDS)
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        # The lock is held whether or not the disk takes the id; in place, it needs no new block.
+        with contextlib.suppress(OSError):
+            os.pwrite(self._descriptor, f"{os.getpid():<{_HOLDER_BYTES - 1}}\n".encode(), 0)
 
     def _take(self) -> bool:
         try:
@@ -58,7 +61,7 @@ class FileLock:
 
     def _holder(self) -> int:
         """Returns the process id in the file; 0 if there is none yet."""
-        text = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
+        text = os.pread(self._descriptor, _HOLDER_BYTES, 0).decode("ascii", "replace").strip()
         return int(text) if text.isdecimal() else 0
 
     def release(self) -> None:

@@ -83,8 +83,11 @@ class SqliteStore:
         report: Reporter,
         sync_interval_ns: int = SYNC_INTERVAL_NS,
     ) -> None:
-        directory.create()
-        self._lock = directory.lock()
+        try:
+            directory.create()
+            self._lock = directory.lock()
+        except OSError as error:
+            raise StoreFailed(f"{error.filename or directory.path}: {error.strerror}") from error
         self._directory = directory
         self._durability = durability
         self._report = report

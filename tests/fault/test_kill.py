@@ -15,7 +15,7 @@ from tests.fault.processes import command, kill_after
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow]
 
-ROUNDS = 5
+ROUNDS = 4
 
 
 @pytest.mark.timeout(3600)
@@ -28,7 +28,7 @@ def test_killed_at_any_moment_it_starts_again_with_everything_acknowledged(
     acknowledged = 0
     snapshots: set[int] = set()
     pruned = False
-    count = ROUNDS * rounds if durability == "sync" else 2 * rounds
+    count = ROUNDS * rounds if durability == "sync" else rounds
     for number in range(count):
         if number % 20 == 0:
             seed = rng.randrange(10**6)

@@ -83,7 +83,7 @@ def test_what_was_acknowledged_survives_a_power_cut(disk, rounds):
     """What was acknowledged survives a power cut."""
     directory = DataDirectory(disk.path / "data")
     acknowledged = 0
-    for number in range(3 * rounds):
+    for number in range(2 * rounds):
         lines = 40 + 61 * number % 300
         acknowledged = max(
             acknowledged, write_until_the_power_goes(disk, directory, lines, snapshot_groups=60)

@@ -72,7 +72,10 @@ def counts(tmp_path_factory):
 
 
 def sample(rng: random.Random, count: int, rounds: int, share: int) -> list[int]:
-    """Returns which of `count` calls to hit: a few, or all when there are rounds enough."""
+    """Returns which of `count` calls to hit: a few, or all when there are rounds enough.
+
+    How often a thread makes a call differs a little from run to run, so `count` may be cut short.
+    """
     wanted = min(count, share * rounds)
     return sorted(rng.sample(range(1, count + 1), wanted))
 
@@ -110,7 +113,7 @@ def test_a_failing_system_call_ends_the_process_and_loses_nothing_acknowledged(
     """A failing system call ends the process and loses nothing acknowledged."""
     rng = random.Random(f"{call}{error}{for_ever}")
     codes = []
-    for when in sample(rng, counts[call], rounds, 1):
+    for when in sample(rng, counts[call] * 3 // 4, rounds, 1):
         directory = DataDirectory(tmp_path / f"data{when}")
         plus = "+" if for_ever else ""
         inject = ["-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={when}{plus}"]
