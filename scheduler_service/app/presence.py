@@ -1,15 +1,20 @@
 """Workers whose calls wait here count as alive, although they say nothing meanwhile.
 
 A call that waits in an idle pool decides nothing, so nothing in the log shows its worker; the core
-would forget it after its time to live.  Once a second everybody present who was not seen for half
-of that time is shown to be there.
+would forget it after its time to live.  A few times within that time everybody present who was not
+seen for half of it is shown to be there.
 """
+
+import asyncio
 
 from scheduler_service.app.engine import Engine
 from scheduler_service.core import commands as c
 from scheduler_service.core.errors import SchedulerError
 
-_PART_OF_TTL = 2
+_LOOKS_PER_TTL = 4
+_LONGEST_SECONDS = 5.0
+_SHORTEST_SECONDS = 0.2
+_SECOND_NS = 1_000_000_000
 
 
 class Presence:
@@ -18,10 +23,14 @@ class Presence:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._present: dict[str, dict[object, c.NextDispatch]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_ns = 0
 
     def enter(self, token: object, command: c.NextDispatch) -> None:
         """Takes note that the worker of `command` is there, until `leave` with the same token."""
         self._present.setdefault(command.worker, {})[token] = command
+        self._look_within(self._ttl_ns(command))
 
     def leave(self, token: object, key: str) -> None:
         """Takes note that the worker known under `key` is no longer there by this token."""
@@ -30,25 +39,45 @@ class Presence:
         if not tokens:
             self._present.pop(key, None)
 
-    def show(self) -> None:
-        """Shows who is there to the core; to be called about once a second."""
+    def _ttl_ns(self, command: c.NextDispatch) -> int:
+        pools = self._engine.state.pools
+        known = [pools[name].policy.worker_ttl_ns for name in command.pools if name in pools]
+        return min(known, default=int(_LONGEST_SECONDS) * _SECOND_NS)
+
+    def _look_within(self, ttl_ns: int) -> None:
+        """Looks at all that are present in time for one with this time to live."""
+        now_ns = self._engine.now_ns()
+        due_ns = now_ns + ttl_ns // _LOOKS_PER_TTL
+        if self._timer is not None:
+            if self._due_ns <= due_ns:
+                return
+            self._timer.cancel()
+        self._due_ns = due_ns
+        seconds = min(ttl_ns / _LOOKS_PER_TTL / _SECOND_NS, _LONGEST_SECONDS)
+        self._timer = self._loop.call_later(max(seconds, _SHORTEST_SECONDS), self._look)
+
+    def _look(self) -> None:
+        self._timer = None
         engine = self._engine
+        if engine.failed is not None:
+            return
         now_ns = engine.now_ns()
+        shortest_ns = 0
         for key, tokens in list(self._present.items()):
             command = next(iter(tokens.values()))
+            ttl_ns = self._ttl_ns(command)
+            shortest_ns = min(shortest_ns or ttl_ns, ttl_ns)
             worker = engine.state.workers.get(key)
             # A worker with leases is not forgotten, and its leases are for itself to confirm.
             if worker is None or worker.leases:
                 continue
-            pools = engine.state.pools
-            ttl_ns = max(
-                (pools[name].policy.worker_ttl_ns for name in command.pools if name in pools),
-                default=0,
-            )
-            if now_ns - worker.last_seen_ns >= ttl_ns // _PART_OF_TTL:
+            if now_ns - worker.last_seen_ns >= ttl_ns // 2:
                 self._show(command)
+        if shortest_ns:
+            self._look_within(shortest_ns)
 
     def _show(self, command: c.NextDispatch) -> None:
+        """Shows a worker to the core: it is there and asks for nothing."""
         engine = self._engine
         shown = c.NextDispatch(
             now_ns=engine.now_ns(),

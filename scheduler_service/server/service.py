@@ -231,7 +231,7 @@ class Service:
         snapshots = SnapshotSchedule(self._directory, triggers, report=report)
         engine.publishers.append(lambda group: _consider(snapshots, group))
         stall_ns = int(settings.stall_seconds * SECOND_NS)
-        chores = (teacher.teach, app.presence.show, self._telemetry.publish_head)
+        chores = (teacher.teach, self._telemetry.publish_head)
         watchdog = Watchdog(app, store, stall_ns, report, chores)
         self._telemetry.attach(app, observation, watchdog)
         self.runtime.application, self.runtime.observation = app, observation

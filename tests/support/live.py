@@ -128,11 +128,12 @@ class Live:
         request_id = request_id or f"r{next(_numbers)}"
         return pb.EnqueueRequest(request_id=request_id, user_id=user_id, **fields)
 
-    async def next(self, worker_id: str = "w", **fields: Any) -> Any:
+    async def next(self, worker_id: str = "", **fields: Any) -> Any:
         """Asks for one request, without waiting unless stated."""
         if "session_id" not in fields:
             fields.setdefault("pools", [POOL])
-            fields["worker_id"] = worker_id
+            worker_id = worker_id or "w"
+        fields["worker_id"] = worker_id
         timeout = fields.pop("timeout", None)
         wait = fields.pop("wait", None)
         if wait is not None:
