@@ -15,7 +15,6 @@ Stop:
 """
 
 import asyncio
-import gc
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,9 +68,6 @@ SERVICES = (_SCHEDULER, _AUDIT, _ADMIN)
 """Full names of the services."""
 
 _PROGRESS_NS = 5 * SECOND_NS
-_GC_THRESHOLDS = (50_000, 50, 100)
-"""The state is not tracked by the collector, and what is, dies young: looking rarely is enough."""
-
 _WORTH_A_SNAPSHOT = SnapshotTriggers(records=1000, log_bytes=1 << 20)
 """Less than this is replayed sooner than a snapshot is made at the end."""
 
@@ -119,6 +115,7 @@ class Service:
         log: Log | None = None,
     ) -> None:
         self.running: Running | None = None
+        self._stopping = False
         self._settings = settings
         self._report = report
         self._directory = DataDirectory(settings.data_dir)
@@ -167,7 +164,7 @@ class Service:
         for server in self._servers:
             self._health.add_to(server)
             if settings.reflection:
-                listening.add_reflection(server, _served_by(server, main, operators))
+                listening.add_reflection(server, _services_at(server, main, operators))
             if settings.channelz:
                 listening.add_channelz(server, report)
             await server.start()
@@ -251,9 +248,6 @@ class Service:
             now_ns, nonce = engine.now_ns(), engine.nonce()
             engine.apply(c.Recover(now_ns=now_ns, nonce=nonce, downtime_ns=downtime_ns))
         await self._configuration.apply_at_start(engine, settings.durability.value)
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
         running.app.attendance.expect_back(settings.limits.resume_grace_ns)
         self._keep(running.watchdog.run())
         if settings.credentials_file is not None:
@@ -292,7 +286,13 @@ class Service:
     # -- stop ---------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Stops: waiting calls are answered, running ones finish, what was decided is kept."""
+        """Stops: waiting calls are answered, running ones finish, what was decided is kept.
+
+        A second call does nothing.
+        """
+        if self._stopping:
+            return
+        self._stopping = True
         deadline_ns = monotonic_ns() + int(self._settings.grace_seconds * SECOND_NS)
         self.runtime.readiness.enter(Phase.DRAINING)
         await self._health.close()
@@ -342,7 +342,7 @@ def _left_seconds(deadline_ns: int) -> float:
     return max(deadline_ns - monotonic_ns(), 0) / SECOND_NS
 
 
-def _served_by(
+def _services_at(
     server: "grpc.aio.Server", main: "grpc.aio.Server", operators: "grpc.aio.Server"
 ) -> tuple[str, ...]:
     """Returns the names of the services that one of the servers serves."""

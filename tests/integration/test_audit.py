@@ -319,10 +319,11 @@ async def test_stopping_ends_watches_with_a_status(tmp_path):
         await live.until(lambda: live.service.runtime.seen.watchers == 5)
         waiting = [asyncio.ensure_future(refused(call.read())) for call in calls]
         await asyncio.sleep(0.05)
-        await live.service.stop()
+        await asyncio.wait_for(live.service.stop(), 1.5)
         refusals = await asyncio.wait_for(asyncio.gather(*waiting), 5)
 
     assert {r.code for r in refusals} == {grpc.StatusCode.UNAVAILABLE}
+    assert {r.reason for r in refusals} == {"DRAINING"}
     assert not [event for event, _ in live.events if event in {"rpc.failed", "task.failed"}]
 
 
