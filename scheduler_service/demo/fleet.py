@@ -19,7 +19,8 @@ from fairsched.errors import DeadlineError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairsched.async_worker import AsyncWorker, Job
+    from fairsched.async_jobs import Job
+    from fairsched.async_worker import AsyncWorker
     from fairsched.v1 import scheduler_service_pb2 as pb
     from scheduler_service.demo.arrivals import Arrival, Replay
 

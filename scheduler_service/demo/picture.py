@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 K: Final = 1000
 SALT: Final = "fairsched"
+POINTS: Final = 250
+"""Points of a line at most: more cannot be seen."""
+
 TITLES: Final = {"fcfs": "First come, first served", "fair_qba": "Fairsched"}
 
 
@@ -138,8 +141,8 @@ def _panel(panel: Axes, replay: Replay, run: Ledger, stretch: Stretch, theme: Th
         if stretch.start_s < moment < stretch.end_s:
             panel.axvline(moment, color=theme.light, linewidth=1, linestyle=(0, (2, 2)))
             panel.annotate(
-                "scheduler killed,\nrestarted", (moment, 0.6), xycoords=("data", "axes fraction"),
-                xytext=(4, 0), textcoords="offset points", va="center", fontsize=8,
+                "scheduler killed,\nrestarted", (moment, 0.985), xycoords=("data", "axes fraction"),
+                xytext=(4, 0), textcoords="offset points", va="top", fontsize=8,
                 color=theme.light,
             )  # fmt: skip
     waits = run.waits(light)
@@ -160,12 +163,22 @@ def _line(panel: Axes, run: Ledger, user: str, stretch: Stretch, **look: Any) ->
     """Draws what a user got since the beginning of the stretch, and returns it at its end."""
     ledger = run.users[user]
     before = ledger.dispatched_by(stretch.start_s)
-    inside = [p for p in ledger.points if stretch.start_s < p[0] <= stretch.end_s]
+    inside = _thinned([p for p in ledger.points if stretch.start_s < p[0] <= stretch.end_s])
     got = (ledger.dispatched_by(stretch.end_s) - before) / K
     times = [stretch.start_s, *(when for when, _ in inside), stretch.end_s]
     costs = [0.0, *((done - before) / K for _, done in inside), got]
     panel.plot(times, costs, drawstyle="steps-post", **look)
     return got
+
+
+def _thinned(points: list[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Returns at most about POINTS points: the last of each stretch of time."""
+    if len(points) <= POINTS:
+        return points
+    width = (points[-1][0] - points[0][0]) / POINTS
+    return list(
+        {int((when - points[0][0]) / width): (when, done) for when, done in points}.values()
+    )
 
 
 def _band(panel: Axes, run: Ledger, stretch: Stretch, theme: Theme) -> None:

@@ -17,9 +17,11 @@ from typing import Any, Self
 
 from fairsched import audit, errors
 from fairsched.async_calls import AsyncCalls
+from fairsched.async_jobs import Handler
 from fairsched.async_leases import AsyncLeaseKeeper
 from fairsched.async_turn import RESUME_WITHIN_S, AsyncAcquire, OnQueued
-from fairsched.async_worker import AsyncWorker, Handler
+from fairsched.async_worker import AsyncCallWorker, AsyncWorker
+from fairsched.async_worker_session import AsyncSessionWorker
 from fairsched.availability import Closed, LocalTurns, OnUnavailable
 from fairsched.backoff import Backoff
 from fairsched.connection import (
@@ -199,6 +201,7 @@ class AsyncFairsched:
         lease_duration: float | None = None,
         poll: float = POLL_S,
         grace: float = GRACE_S,
+        stream: bool = False,
     ) -> AsyncWorker:
         """Returns a worker that runs `handler` for each request; `run` starts it.
 
@@ -212,11 +215,13 @@ class AsyncFairsched:
             lease_duration: Length of its leases, seconds; None takes the pool's.
             poll: How long a call waits for work, seconds.
             grace: How long `stop` lets requests run before they are given back, seconds.
+            stream: Takes work over one stream instead of call after call: less work for both sides.
         """
         settings = WorkerSettings(
             worker_id, tuple(pools), concurrency, offer, endpoint, lease_duration, poll, grace
         )
-        return AsyncWorker(self.scheduler, settings, handler)
+        kind = AsyncSessionWorker if stream else AsyncCallWorker
+        return kind(self.scheduler, settings, handler)
 
     async def watch(
         self,

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fairsched import errors, jobs
-from fairsched.async_worker import COMPLETIONS_MAX, LAST_REPORT_S
+from fairsched.async_jobs import COMPLETIONS_MAX
+from fairsched.async_worker import LAST_REPORT_S
 from fairsched.backoff import Backoff
 from fairsched.connection import ANSWER_MARGIN_S
 from fairsched.requests import seconds

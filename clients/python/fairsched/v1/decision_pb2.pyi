@@ -404,6 +404,10 @@ class _RejoinCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RejoinCau
     """Its own cap."""
     REJOIN_CAUSE_RESUMED: _RejoinCause.ValueType  # 2
     """A pause."""
+    REJOIN_CAUSE_UNPLACEABLE: _RejoinCause.ValueType  # 3
+    """No live worker could hold any of its heads, and the others could go no
+    further ahead of it.
+    """
 
 class RejoinCause(_RejoinCause, metaclass=_RejoinCauseEnumTypeWrapper):
     """What had held a user back. New values may be added."""
@@ -414,6 +418,10 @@ REJOIN_CAUSE_CAP: RejoinCause.ValueType  # 1
 """Its own cap."""
 REJOIN_CAUSE_RESUMED: RejoinCause.ValueType  # 2
 """A pause."""
+REJOIN_CAUSE_UNPLACEABLE: RejoinCause.ValueType  # 3
+"""No live worker could hold any of its heads, and the others could go no
+further ahead of it.
+"""
 Global___RejoinCause: _TypeAlias = RejoinCause  # noqa: Y015
 
 @_typing.final
