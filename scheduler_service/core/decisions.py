@@ -90,10 +90,15 @@ class LeaseEndCause(enum.IntEnum):
 
 
 class RejoinCause(enum.IntEnum):
-    """Why a user with waiting requests became selectable again."""
+    """What had held a user with waiting requests back.
+
+    UNPLACEABLE: no live worker could hold any of its heads, and the others could go no further
+    ahead of it.  Like any held-back user it does not save the time up.
+    """
 
     CAP = 1
     RESUMED = 2
+    UNPLACEABLE = 3
 
 
 class Offer(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -13,6 +13,8 @@ from scheduler_service.core.decisions import (
     Dispatched,
     EmptyReason,
     Offer,
+    RejoinCause,
+    Rejoined,
     RequestState,
     Reserved,
     Rule,
@@ -184,7 +186,39 @@ def _grant_past_misfits(
         return grant_next(state, pool, ask, log)
     if found is not None:
         return _grant(state, pool, ask, frame, found, tuple(overtook), log)
-    return EmptyReason.STALLED_BY if ask.stalled_by else EmptyReason.HELD_BY_FIT
+    if ask.stalled_by:
+        return EmptyReason.STALLED_BY
+    if pool.backlog.charged and _pass_unplaceable(state, pool, ask.now_ns, log):
+        return grant_next(state, pool, ask, log)
+    return EmptyReason.HELD_BY_FIT
+
+
+def _pass_unplaceable(state: State, pool: Pool, now_ns: int, log: list[Decision]) -> bool:
+    """Moves users up that nobody alive can serve, so that they do not stall the pool.
+
+    Overtaking reaches only so far past the smallest meter.  If those who stand there have nothing
+    that any live worker could hold, they count as held back: they rejoin beside the first user
+    that can be served.  They keep their requests, and their place among equals.
+
+    Returns:
+        Whether anybody was moved.
+    """
+    passed = []
+    reached = None
+    for meter, _, user_id in pool.backlog.index:
+        flow = pool.flows[user_id]
+        heads = (pool.backlog.short_of(flow), pool.backlog.long_of(flow))
+        if any(head is not None and _any_could_hold(state, pool, head) for head in heads):
+            reached = meter
+            break
+        passed.append(flow)
+    if reached is None:
+        return False
+    cause = RejoinCause.UNPLACEABLE
+    moved = [flow for flow in passed if flow.meter < reached]
+    for flow in moved:
+        record(state, log, Rejoined(now_ns, pool.name, flow.user_id, cause, flow.meter, reached))
+    return bool(moved)
 
 
 def _end_unplaceable(

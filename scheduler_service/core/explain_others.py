@@ -132,7 +132,11 @@ def _user_configured(x: d.UserConfigured) -> Explanation:
 
 
 def _rejoined(x: d.Rejoined) -> Explanation:
-    cause = {d.RejoinCause.CAP: "its cap", d.RejoinCause.RESUMED: "a pause"}[x.cause]
+    cause = {
+        d.RejoinCause.CAP: "its cap",
+        d.RejoinCause.RESUMED: "a pause",
+        d.RejoinCause.UNPLACEABLE: "the lack of a live worker that could hold its requests",
+    }[x.cause]
     return _say(
         f"{_whom(x)} may be selected again after {cause} held it back.",
         f"Its meter went from {cost_text(x.meter_before)} to {cost_text(x.meter_after)}: at least "

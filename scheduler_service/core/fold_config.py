@@ -161,7 +161,10 @@ def rejoined(state: State, x: d.Rejoined) -> None:
     flow = pool.flows[x.user_id]
     assert flow.meter == x.meter_before
     flow.meter = x.meter_after
-    pool.backlog.join(flow)
+    if flow.place == OUT:
+        pool.backlog.join(flow)
+    else:
+        pool.backlog.update(flow, _SHORT)
 
 
 def busy_period_closed(state: State, x: d.BusyPeriodClosed) -> None:

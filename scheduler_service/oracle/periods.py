@@ -13,10 +13,11 @@ from scheduler_service.core.decisions import (
     Rejoined,
     Resumed,
 )
-from scheduler_service.core.policy import REBASE_AT_MICROS
+from scheduler_service.core.policy import REBASE_AT_MICROS, WithinUser
 from scheduler_service.oracle.book import Book
+from scheduler_service.oracle.choice import hopeless
 from scheduler_service.oracle.difference import Report
-from scheduler_service.oracle.ledger import Pool
+from scheduler_service.oracle.ledger import Pool, User
 
 
 def busy_period_closed(book: Book, report: Report, pool: Pool, record: BusyPeriodClosed) -> None:
@@ -57,6 +58,9 @@ def rebased(book: Book, report: Report, pool: Pool, record: Rebased) -> None:
 
 def rejoined(book: Book, report: Report, pool: Pool, record: Rejoined) -> None:
     """A held-back user is selectable again; time held back is not saved up."""
+    if record.cause is RejoinCause.UNPLACEABLE:
+        _passed_by(book, report, pool, record)
+        return
     owed = book.pay("Rejoined", pool.name, record.user_id)
     report.holds(
         "user_id",
@@ -70,6 +74,25 @@ def rejoined(book: Book, report: Report, pool: Pool, record: Rejoined) -> None:
     source = "S = max(S, v)"
     report.same("meter_before", user.meter, record.meter_before, source)
     report.same("meter_after", max(user.meter, pool.virtual_time), record.meter_after, source)
+    pool.raise_meter(user, record.meter_after)
+
+
+def _passed_by(book: Book, report: Report, pool: Pool, record: Rejoined) -> None:
+    """Nobody alive can serve the user: it moves up to the first user that can be served."""
+    user = pool.user(record.user_id)
+    fifo = pool.policy.within_user is WithinUser.FIFO
+
+    def lost(one: User) -> bool:
+        return all(hopeless(pool, book.workers, head) for head in one.heads(fifo=fifo))
+
+    served = [one.meter for one in pool.selectable() if not lost(one)]
+    source = "a request that no live worker could hold never stalls the pool"
+    report.same("meter_before", user.meter, record.meter_before, source)
+    report.same("meter_after", min(served, default=-1), record.meter_after, source)
+    report.holds("user_id", true=lost(user), found=record.user_id, source=source)
+    report.holds(
+        "meter_after", true=user.meter < record.meter_after, found=user.meter, source=source
+    )
     pool.raise_meter(user, record.meter_after)
 
 
