@@ -128,7 +128,12 @@ class DecisionLog:
     def close(self) -> None:
         """Ends the reading thread; readers that wait are woken."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self.wake()
+
+    def wake(self) -> None:
+        """Wakes every reader that waits, to look at what has changed."""
         self._arrived.set()
+        self._arrived = asyncio.Event()
 
     @property
     def ring_bytes(self) -> int:
@@ -258,8 +263,7 @@ class DecisionLog:
         self._size += size
         if self._size > self._ring_bytes:
             self._trim()
-        self._arrived.set()
-        self._arrived = asyncio.Event()
+        self.wake()
 
     def _trim(self) -> None:
         count = 0

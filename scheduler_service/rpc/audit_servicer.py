@@ -64,6 +64,13 @@ class AuditServicer(Servicer, pb_grpc.AuditServiceServicer):
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
         self._explaining: Explaining | None = None
+        runtime.readiness.listeners.append(self._phase_changed)
+
+    def _phase_changed(self) -> None:
+        """Lets watches see at once that the service stops."""
+        seen = self.runtime.observation
+        if seen is not None and self.runtime.readiness.phase is Phase.DRAINING:
+            seen.log.wake()
 
     @call
     async def ListDecisions(

@@ -143,7 +143,7 @@ async def test_the_log_names_the_caller(guarded):
 
 
 async def test_confined_to_users(guarded):
-    """A caller confined to a prefix names no other user, and learns nothing about their requests."""
+    """A caller confined to a prefix names no other user and learns nothing about their requests."""
     await _enqueue(guarded, "gateway", "theirs", "bob")
     await _enqueue(guarded, "acme", "ours")
     denied = await refused(_enqueue(guarded, "acme", "x", "bob"))
