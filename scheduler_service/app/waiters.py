@@ -44,6 +44,7 @@ class Parked:
         command: Makes the command anew, with the time and nonce of the moment.
         granted: Called with the answer, in the turn of the grant.
         refused: Called with the error if the call has become impossible.
+        missed: Called with the answer when it was asked for and got nothing, and stays parked.
     """
 
     pools: tuple[str, ...]
@@ -51,6 +52,7 @@ class Parked:
     command: Callable[[], c.NextDispatch]
     granted: Callable[[c.Dispatches], None]
     refused: Callable[[SchedulerError], None]
+    missed: Callable[[c.Dispatches], None] | None = None
 
 
 class Waiters:
@@ -160,5 +162,8 @@ class Waiters:
             if answer.granted:
                 self.unpark(call)
                 call.granted(answer)
-            elif len(call.pools) == 1 and answer.empty_reason in _POOL_IS_DRY:
+                continue
+            if call.missed is not None:
+                call.missed(answer)
+            if len(call.pools) == 1 and answer.empty_reason in _POOL_IS_DRY:
                 return

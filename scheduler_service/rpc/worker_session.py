@@ -266,6 +266,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
             lambda: self._command(self._credits),
             self._granted,
             self.end,
+            self._missed,
         )
         self.app.waiters.park(self._parked)
 
@@ -280,6 +281,11 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         self._answered(answer)
         if self._credits > 0:
             self._park(answer)
+        self.wake()
+
+    def _missed(self, answer: c.Dispatches) -> None:
+        """Takes note of why a stream that waits got nothing."""
+        self._answered(answer)
         self.wake()
 
     # -- writing ------------------------------------------------------------------------------

@@ -226,7 +226,11 @@ class Service:
         app = Application.around(engine, settings.limits, self.runtime.readiness)
         triggers = SnapshotTriggers(settings.snapshot_records, settings.snapshot_bytes)
         snapshots = SnapshotSchedule(self._directory, triggers, report=report)
-        engine.publishers.append(lambda group: _consider(snapshots, group))
+
+        def published(group: Group) -> None:
+            snapshots.consider(group.end)
+
+        engine.publishers.append(published)
         stall_ns = int(settings.stall_seconds * SECOND_NS)
         chores = (teacher.teach, self._telemetry.publish_head)
         watchdog = Watchdog(app, store, stall_ns, report, chores)
@@ -331,11 +335,6 @@ class Service:
                 self._report("snapshot.given_up", sequence=head.sequence)
                 await last.close()
         self._report("log.closed", sequence=head.sequence, chain_hash=head.chain_hash.hex())
-
-
-def _consider(snapshots: SnapshotSchedule, group: Group) -> None:
-    """Makes a snapshot if this group makes one due."""
-    snapshots.consider(group.end)
 
 
 def _left_seconds(deadline_ns: int) -> float:
