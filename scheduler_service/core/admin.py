@@ -5,7 +5,7 @@ from scheduler_service.core import decisions as d
 from scheduler_service.core import flows as fl
 from scheduler_service.core.admission import pool_named
 from scheduler_service.core.charge import rescaled_residual, slack_for
-from scheduler_service.core.dead_letters import drop_dead_letter
+from scheduler_service.core.dead_letters import drop_dead_letter, drop_oldest
 from scheduler_service.core.errors import Conflict, LimitReached, Unknown, WrongState
 from scheduler_service.core.lifecycle import rejoin_freed
 from scheduler_service.core.policy import POOLS_MAX, WORKERS_MAX
@@ -43,6 +43,7 @@ def configure_pool(state: State, x: c.ConfigurePool, log: list[d.Decision]) -> N
         d.PoolConfigured(x.now_ns, x.pool, x.policy, x.policy_digest, x.create, x.peer),
     )
     if not x.create:
+        drop_oldest(state, state.pools[x.pool], x.now_ns, log)
         _rejoin_all(state, state.pools[x.pool], x.now_ns, log)
 
 

@@ -4,6 +4,7 @@ from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core import flows as fl
 from scheduler_service.core.errors import Conflict, LimitReached, Unknown
+from scheduler_service.core.held import share_of
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import Pool, State
 
@@ -129,7 +130,7 @@ def _shed_for(state: State, pool: Pool, x: c.Enqueue, held: int, log: list[d.Dec
     weight = fl.weight_of(pool, x.user_id)
     weight_sum = pool.waiting_weight_milli + (weight if held == 0 else 0)
     victim = None
-    if held * weight_sum < max(weight_sum, places * weight):
+    if held < share_of(places, weight, weight_sum):
         victim = fl.watch_held(pool).victim(places, weight_sum)
     if victim is None:
         raise LimitReached(

@@ -1,6 +1,6 @@
 """The divisions of the core, each rounded in a stated direction."""
 
-from scheduler_service.core.policy import MICRO, PoolPolicy, SlackKind
+from scheduler_service.core.policy import MICRO, Placement, PoolPolicy, SlackKind
 
 
 def charge_for(cost: int, weight_milli: int) -> int:
@@ -33,6 +33,20 @@ def slack_for(policy: PoolPolicy, cost_max: int) -> int:
         return policy.slack_micros
     slack = cost_max * MICRO * policy.slack_milli // 1000
     return slack if slack < policy.slack_max_micros else policy.slack_max_micros
+
+
+def reach_of(policy: PoolPolicy, slack: int) -> int:
+    """Returns how far past the smallest meter a dispatch may come from, micro cost units.
+
+    That is D, and D + O where overtaking is on (O as much as D unless it is set).
+
+    Args:
+        policy: Policy with a finite slack.
+        slack: D.
+    """
+    if policy.placement is not Placement.OVERTAKE:
+        return slack
+    return slack + (slack if policy.overtake_slack_micros < 0 else policy.overtake_slack_micros)
 
 
 def rescaled_residual(residual: int, weight_before: int, weight_after: int, limit: int) -> int:

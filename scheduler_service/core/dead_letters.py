@@ -49,6 +49,12 @@ def drop_dead_letter(
     record(state, log, dropped)
 
 
+def drop_oldest(state: State, pool: Pool, now_ns: int, log: list[d.Decision]) -> None:
+    """Drops the dead-lettered requests that are past the pool's limit, oldest first."""
+    while len(pool.dead) > pool.policy.max_dead_letters:
+        drop_dead_letter(state, pool, next(iter(pool.dead)), now_ns, log)
+
+
 def _dead_letter(pool: Pool, request_id: str) -> Request:
     request = pool.dead.get(request_id)
     if request is None:

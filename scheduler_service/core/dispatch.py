@@ -34,7 +34,7 @@ from scheduler_service.core.selection import (
     frame_of,
     select,
 )
-from scheduler_service.core.state import Pool, Request, State
+from scheduler_service.core.state import Flow, Pool, Request, State
 
 _SHORT = PredictedClass.SHORT
 _QBA = ClassOrder.QBA
@@ -54,7 +54,6 @@ class Ask:
         lease_duration_ns: Length of the leases; 0 takes the pool's.
         hand_over: Whether leases must be confirmed.
         free_cost: Cost units a gate has room for; None is any.
-        granted: Grants so far.
         stalled_by: Request that stalls the pool, once one does.
     """
 
@@ -67,7 +66,6 @@ class Ask:
     idempotency_key: str = ""
     peer: str = ""
     free_cost: int | None = None
-    granted: int = 0
     stalled_by: str = ""
 
 
@@ -91,7 +89,7 @@ def grant_next(state: State, pool: Pool, ask: Ask, log: list[Decision]) -> Dispa
     choice = select(pool, frame)
     if ask.free_cost is not None and choice.request.cost > ask.free_cost:
         return EmptyReason.AT_CAPACITY
-    if fits(choice.request, ask.offer):
+    if _suits(choice.request, ask):
         return _grant(state, pool, ask, frame, choice, _NO_OVERTAKING, log)
     return _grant_past_misfits(state, pool, ask, frame, log)
 
@@ -109,13 +107,23 @@ def _grant_redelivery(state: State, pool: Pool, ask: Ask, log: list[Decision]) -
     for _, request_id in pool.redelivery:
         request = pool.requests[request_id]
         flow = pool.flows[request.user_id]
-        if flow.paused or not fits(request, ask.offer):
-            continue
-        if request.last_worker == ask.worker and ask.now_ns < request.retry_ns:
+        if flow.paused or not _suits(request, ask) or _is_spared(request, ask):
             continue
         choice = Choice(flow, request, request.rule, Turn.REDELIVERY)
         return _record_grant(state, pool, ask, _NO_FRAME, choice, _NO_OVERTAKING, log)
     return None
+
+
+def _suits(request: Request, ask: Ask) -> bool:
+    """Whether the asker can take the request; a gate places nothing, so everything suits it."""
+    return not ask.worker or fits(request, ask.offer)
+
+
+def _is_spared(request: Request, ask: Ask) -> bool:
+    """Whether the asker gave the request back and is not to be offered it yet."""
+    return any(
+        worker == ask.worker and ask.now_ns < until_ns for worker, until_ns in request.givers
+    )
 
 
 _NO_FRAME = Frame(0, "", -1, -1, -1)
@@ -137,7 +145,7 @@ def _grant_reserved(
     frame = frame_of(pool, ask.now_ns)
     if pool.backlog.charged and flow.meter > farthest(pool, frame):
         return None
-    if not fits(request, ask.offer):
+    if not _suits(request, ask):
         return EmptyReason.RESERVED
     rule = Rule.SHORT_FIRST if request.predicted_class is _SHORT else Rule.LONG
     if pool.policy.class_order is ClassOrder.FCFS:
@@ -158,7 +166,7 @@ def _grant_past_misfits(
         if examined >= policy.overtake_scan:
             break
         request = choice.request
-        if fits(request, ask.offer):
+        if _suits(request, ask):
             found = choice
             break
         holdable = _any_could_hold(state, pool, request)
@@ -188,36 +196,46 @@ def _grant_past_misfits(
         return _grant(state, pool, ask, frame, found, tuple(overtook), log)
     if ask.stalled_by:
         return EmptyReason.STALLED_BY
-    if pool.backlog.charged and _pass_unplaceable(state, pool, ask.now_ns, log):
+    if pool.backlog.charged and _pass_unplaceable(state, pool, ask, frame, log):
         return grant_next(state, pool, ask, log)
     return EmptyReason.HELD_BY_FIT
 
 
-def _pass_unplaceable(state: State, pool: Pool, now_ns: int, log: list[Decision]) -> bool:
+def _pass_unplaceable(
+    state: State, pool: Pool, ask: Ask, frame: Frame, log: list[Decision]
+) -> bool:
     """Moves users up that nobody alive can serve, so that they do not stall the pool.
 
     Overtaking reaches only so far past the smallest meter.  If those who stand there have nothing
-    that any live worker could hold, they count as held back: they rejoin beside the first user
-    that can be served.  They keep their requests, and their place among equals.
+    that any live worker could hold, and somebody behind them could be served now, they count as
+    held back: they rejoin beside the first user that a live worker can serve.  They keep their
+    requests, and their place among equals.
 
     Returns:
         Whether anybody was moved.
     """
-    passed = []
-    reached = None
-    for meter, _, user_id in pool.backlog.index:
+    passed: list[Flow] = []
+    reached: int | None = None
+    for examined, (meter, _, user_id) in enumerate(pool.backlog.index):
         flow = pool.flows[user_id]
-        heads = (pool.backlog.short_of(flow), pool.backlog.long_of(flow))
-        if any(head is not None and _any_could_hold(state, pool, head) for head in heads):
+        heads = [head for head in (flow.oldest_short, flow.oldest_long) if head is not None]
+        if reached is None:
+            if not any(_any_could_hold(state, pool, head) for head in heads):
+                passed.append(flow)
+                continue
             reached = meter
+        if meter > reached + farthest(pool, frame) - frame.smallest:
+            return False
+        if any(_suits(head, ask) for head in heads):
             break
-        passed.append(flow)
-    if reached is None:
-        return False
-    cause = RejoinCause.UNPLACEABLE
-    moved = [flow for flow in passed if flow.meter < reached]
+        if examined >= len(passed) + pool.policy.overtake_scan:
+            return False
+    moved = [flow for flow in passed if reached is not None and flow.meter < reached]
     for flow in moved:
-        record(state, log, Rejoined(now_ns, pool.name, flow.user_id, cause, flow.meter, reached))
+        assert reached is not None
+        before = flow.meter
+        cause = RejoinCause.UNPLACEABLE
+        record(state, log, Rejoined(ask.now_ns, pool.name, flow.user_id, cause, before, reached))
     return bool(moved)
 
 
@@ -265,6 +283,8 @@ def _record_grant(
     policy, backlog, now_ns = pool.policy, pool.backlog, ask.now_ns
     meter, charge, time_after, passes = flow.meter, 0, pool.virtual_time, pool.passes
     runner_up, runner_up_meter = "", 0
+    if turn is not Turn.REDELIVERY and not (backlog.charged and not backlog.user_by_user):
+        passes = 0
     if backlog.charged and turn is not Turn.REDELIVERY:
         charge = charge_for(request.cost, flow.weight_milli)
         time_after = frame.smallest
@@ -276,7 +296,6 @@ def _record_grant(
             passes += not backlog.user_by_user
             runner_up, runner_up_meter = frame.smallest_user, frame.smallest
     count, count_after, debt, debt_after = _quota_of(pool, choice)
-    ask.granted += 1
     duration = ask.lease_duration_ns or policy.lease_duration_ns
     hand_over = policy.hand_over_ns if ask.hand_over and ask.worker else 0
     dispatched = Dispatched(
@@ -285,7 +304,7 @@ def _record_grant(
         request.request_id,
         flow.user_id,
         request.sequence,
-        f"{ask.nonce}-{ask.granted}",
+        f"{ask.nonce}-{state.sequence + 1}",
         ask.worker,
         ask.nonce,
         request.attempts + 1,

@@ -13,6 +13,7 @@ from scheduler_service.core import decisions as d
 from scheduler_service.core import flows as fl
 from scheduler_service.core import fold_config as fc
 from scheduler_service.core import timers
+from scheduler_service.core.charge import reach_of
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PredictedClass
 from scheduler_service.core.state import (
     Flow,
@@ -93,6 +94,7 @@ def _dispatched(state: State, x: d.Dispatched) -> None:
         request.rule = x.rule
         if request.expire_ns:
             state.dead_timers += 1
+        pool.passes = x.passes_after
         _take_turn(pool, flow, request, x)
         fl.settle(pool, flow, request.predicted_class)
     request.state = d.RequestState.LEASED
@@ -128,9 +130,9 @@ def _take_turn(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> Non
         pool.recent_charges.push(x.charge_micros)
         if x.charge_micros > pool.charge_max:
             pool.charge_max = x.charge_micros
-        if x.slack_micros > pool.slack_max:
-            pool.slack_max = x.slack_micros
-        pool.passes = x.passes_after
+        reach = reach_of(pool.policy, x.slack_micros)
+        if reach > pool.slack_max:
+            pool.slack_max = reach
         if x.virtual_time_after > pool.virtual_time:
             pool.virtual_time = x.virtual_time_after
             if pool.idle:
@@ -144,7 +146,7 @@ def _take_turn(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> Non
 def _move_quota(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> None:
     holder = flow if pool.backlog.charged else pool
     if x.rule is d.Rule.PROMOTION:
-        request.promoted = True
+        request.promoted, request.promoted_by_pool = True, holder is pool
     if pool.policy.admission_point is AdmissionPoint.DISPATCH:
         request.counted = True
         holder.short_admission_count = x.short_admission_count_after
@@ -182,7 +184,7 @@ def _prefill_completed(state: State, x: d.PrefillCompleted) -> None:
     pool = state.pools[x.pool]
     request = pool.requests[x.request_id]
     flow = pool.flows[request.user_id]
-    holder = flow if pool.backlog.charged else pool
+    holder = fl.quota_holder(pool, flow, request)
     request.counted = True
     if request.promoted:
         holder.promotion_under_way = False
@@ -201,6 +203,8 @@ def _drop_lease(state: State, pool: Pool, request: Request) -> None:
     worker = state.workers.get(lease.worker)
     if worker is not None:
         worker.leases -= 1
+        if worker.leases == 0:
+            timers.arm_worker(state, lease.worker)
         if lease.hand_over_ns:
             worker.provisional.pop(lease.lease_id, None)
 
@@ -219,10 +223,11 @@ def _lease_ended(state: State, x: d.LeaseEnded) -> None:
     request.failures = x.failures_after
     if x.cause is not d.LeaseEndCause.EXPIRED:
         request.attempts -= 1
-    request.last_worker, request.retry_ns = lease.worker, x.retry_ns
     request.last_error = x.error
     insort(pool.redelivery, (request.sequence, x.request_id))
     if x.retry_ns:
+        still = tuple(giver for giver in request.givers if giver[1] > x.now_ns)
+        request.givers = (*still, (lease.worker, x.retry_ns))
         timers.arm_wake(state, x.retry_ns)
 
 
@@ -239,7 +244,7 @@ def _end_in_flight(
 ) -> None:
     flow = pool.flows[request.user_id]
     if request.promoted and not request.counted:
-        holder = flow if pool.backlog.charged else pool
+        holder = fl.quota_holder(pool, flow, request)
         holder.promotion_under_way = False
         if holder is flow:
             pool.backlog.owe(flow)
@@ -282,7 +287,7 @@ def _requeued(state: State, x: d.Requeued) -> None:
     fl.settle(pool, flow, request.predicted_class)
     pool.in_flight_cost += request.cost
     request.failures, request.attempts = 0, 0
-    request.last_worker, request.retry_ns = "", 0
+    request.givers, request.promoted = (), False
     request.state = d.RequestState.REDELIVERY
     request.lease = None
     insort(pool.redelivery, (request.sequence, x.request_id))

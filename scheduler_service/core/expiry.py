@@ -11,7 +11,6 @@ from scheduler_service.core import decisions as d
 from scheduler_service.core import timers
 from scheduler_service.core.admin import resume
 from scheduler_service.core.lifecycle import end, end_lease
-from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import State
 
@@ -95,7 +94,5 @@ def _worker_timer(
         return
     if timers.worker_due(state, worker) > due_ns:
         timers.arm_worker(state, worker)
-    elif seen.leases == 0:
+    elif seen.leases == 0:  # else the end of its last lease sets the timer again
         record(state, log, d.WorkerGone(now_ns, worker))
-    else:
-        timers.arm_worker(state, worker, not_before_ns=now_ns + SECOND_NS)

@@ -32,6 +32,13 @@ def flow_of(pool: Pool, user_id: str) -> Flow:
     return flow
 
 
+def quota_holder(pool: Pool, flow: Flow, request: Request) -> Flow | Pool:
+    """Returns whose counter a request moves: for a promotion, the one it was made on."""
+    if request.promoted:
+        return pool if request.promoted_by_pool else flow
+    return flow if pool.backlog.charged else pool
+
+
 def weight_of(pool: Pool, user_id: str) -> int:
     """Returns the weight in thousandths that is in force for a user."""
     settings = pool.settings.get(user_id)

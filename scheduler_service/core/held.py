@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from scheduler_service.core.state import Flow
 
 
+def share_of(places: int, weight: int, weight_sum: int) -> int:
+    """Returns the places of a full pool that are a user's own, rounded down, at least 1.
+
+    Whole places: with fractions two users just below and above theirs would displace each other
+    for ever.
+    """
+    return max(1, places * weight // weight_sum)
+
+
 class HeldIndex:
     """Waiting users by weight and places held.
 
@@ -54,8 +63,7 @@ class HeldIndex:
         best: tuple[int, str] | None = None
         for weight, users in self._by_weight.items():
             held, user_id = users[-1]
-            share_scaled = max(weight_sum, places * weight)
-            excess = held * weight_sum - share_scaled
+            excess = held - share_of(places, weight, weight_sum)
             if excess > 0 and (best is None or (excess, user_id) > best):
                 best = (excess, user_id)
         return None if best is None else best[1]

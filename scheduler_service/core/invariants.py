@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from scheduler_service.core.backlog import OUT
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.flows import may_be_selected
-from scheduler_service.core.policy import Placement
 
 if TYPE_CHECKING:
     from scheduler_service.core.decisions import Dispatched
@@ -22,13 +21,9 @@ if TYPE_CHECKING:
 def bound(pool: "Pool") -> int:
     """Returns D + L of the busy period, micro cost units: how far a meter may be above `v`.
 
-    Where overtaking is on, D includes how far overtaking may reach past the window.
+    Where overtaking was on, D includes how far overtaking could reach past the window.
     """
-    slack = pool.slack_max
-    if pool.policy.placement is Placement.OVERTAKE:
-        own = pool.policy.overtake_slack_micros
-        slack += pool.slack_max if own < 0 else own
-    return slack + pool.charge_max
+    return pool.slack_max + pool.charge_max
 
 
 def gap(pool: "Pool") -> int:
@@ -44,8 +39,7 @@ def check_band(pool: "Pool", dispatched: "Dispatched", flow: "Flow") -> None:
     index = pool.backlog.index
     if index:
         assert virtual_time <= index[0][0], "a selectable user is below v"
-    if flow.meter - virtual_time > pool.slack_max + pool.charge_max:
-        assert flow.meter - virtual_time <= bound(pool), "a meter is above v + D + L"
+    assert flow.meter - virtual_time <= bound(pool), "a meter is above v + D + L"
 
 
 def check(state: "State") -> None:

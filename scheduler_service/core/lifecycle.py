@@ -7,7 +7,7 @@ from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.admission import pool_named
 from scheduler_service.core.backlog import OUT
-from scheduler_service.core.dead_letters import drop_dead_letter
+from scheduler_service.core.dead_letters import drop_oldest
 from scheduler_service.core.errors import (
     Denied,
     SchedulerError,
@@ -15,7 +15,7 @@ from scheduler_service.core.errors import (
     Unknown,
     WrongState,
 )
-from scheduler_service.core.flows import may_be_selected, remembered
+from scheduler_service.core.flows import may_be_selected, quota_holder, remembered
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PoolMode, PredictedClass
 from scheduler_service.core.recording import after_leaving, record
 from scheduler_service.core.state import Gone, Pool, Request, State
@@ -171,9 +171,7 @@ def end_lease(
     elif failures >= policy.max_attempts:
         how = d.RequestState.DEAD_LETTERED
         end(state, pool, request, how, "MAX_ATTEMPTS", now_ns, log)
-        if len(pool.dead) > policy.max_dead_letters:
-            oldest = next(iter(pool.dead))
-            drop_dead_letter(state, pool, oldest, now_ns, log)
+        drop_oldest(state, pool, now_ns, log)
 
 
 def end(
@@ -210,15 +208,15 @@ def _count_prefill(
 ) -> None:
     """Moves the quota where prefill completion is the admission point (QBA §III-A6)."""
     policy = pool.policy
-    if (
-        request.counted
-        or policy.class_order is not ClassOrder.QBA
-        or policy.admission_point is AdmissionPoint.DISPATCH
-    ):
+    moves = (
+        policy.class_order is ClassOrder.QBA
+        and policy.admission_point is AdmissionPoint.PREFILL_COMPLETE
+    )
+    if request.counted or not (moves or request.promoted):
         return
     lease = request.lease
     assert lease is not None
-    holder = pool.flows[request.user_id] if pool.backlog.charged else pool
+    holder = quota_holder(pool, pool.flows[request.user_id], request)
     count, debt = holder.short_admission_count, holder.promotion_debt
     if request.promoted:
         count, debt = 0, False

@@ -151,11 +151,12 @@ def _cause(
 def _cause_of_redelivery(
     state: State, request: Request, now_ns: int, asking: Sequence[Offer] | None
 ) -> WaitCause:
-    if now_ns < request.retry_ns:
+    spared = {worker for worker, until_ns in request.givers if now_ns < until_ns}
+    if spared:
         others = any(
             could_hold(request, worker.offer)
             for worker in state.workers.values()
-            if worker.worker != request.last_worker and not worker.draining
+            if worker.worker not in spared and not worker.draining
         )
         if not others:
             return WaitCause.RETRY_BACKOFF

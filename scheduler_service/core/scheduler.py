@@ -22,6 +22,7 @@ from scheduler_service.core import admin, admission, dead_letters, lifecycle
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.dispatch import Ask, grant_next
+from scheduler_service.core.errors import WrongState
 from scheduler_service.core.expiry import fire_due
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import Pool, State
@@ -61,8 +62,9 @@ def next_dispatch(state: State, x: c.NextDispatch, log: list[d.Decision]) -> c.D
 
     Raises:
         Unknown: POOL_UNKNOWN.
+        WrongState: POOL_MODE, if a pool is a gate, whose turns are its own.
     """
-    pools = [admission.pool_named(state, name) for name in x.pools]
+    pools = [_pulled_pool(state, name) for name in x.pools]
     if x.idempotency_key:
         repeated = _repeated(state, x)
         if repeated is not None:
@@ -106,6 +108,13 @@ def next_dispatch(state: State, x: c.NextDispatch, log: list[d.Decision]) -> c.D
     if len(granted) == x.max_dispatches:
         reason = d.EmptyReason.NONE
     return c.Dispatches(tuple(granted), reason, ask.stalled_by)
+
+
+def _pulled_pool(state: State, name: str) -> Pool:
+    pool = admission.pool_named(state, name)
+    if name in state.gates:
+        raise WrongState("POOL_MODE", f"Pool {name!r} is a gate; no worker pulls.", pool=name)
+    return pool
 
 
 def _take_tokens(ask: Ask, tokens: int) -> None:

@@ -15,9 +15,9 @@ Source:
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from scheduler_service.core.charge import slack_for
+from scheduler_service.core.charge import reach_of, slack_for
 from scheduler_service.core.decisions import Offer, Rule, Turn
-from scheduler_service.core.policy import ClassOrder, Placement, PredictedClass
+from scheduler_service.core.policy import ClassOrder, PredictedClass
 from scheduler_service.core.state import Flow, Pool, Request
 
 _AA, _FCFS, _QBA = ClassOrder.AA, ClassOrder.FCFS, ClassOrder.QBA
@@ -212,11 +212,7 @@ def farthest(pool: Pool, frame: Frame) -> int:
 
     That is `smallest S + D`, and `+ O` where overtaking is on (O as much as D unless set).
     """
-    policy = pool.policy
-    reach = frame.smallest + frame.slack
-    if policy.placement is Placement.OVERTAKE:
-        reach += frame.slack if policy.overtake_slack_micros < 0 else policy.overtake_slack_micros
-    return reach
+    return frame.smallest + reach_of(pool.policy, frame.slack)
 
 
 def fits(request: Request, offer: Offer) -> bool:

@@ -74,11 +74,11 @@ class Request(msgspec.Struct, gc=False):
         failures: Leases that expired.
         overtakes: How often it was passed over because it did not fit.
         promoted: Whether its dispatch was a promotion.
+        promoted_by_pool: Whether that was on the pool's counter, not on its user's.
         counted: Whether it has moved the quota already.
         cancel_reason: Why it is to stop; empty if it is not.
         first_dispatch_ns: When it first left the queue; 0 before.
-        last_worker: Who let go of it last.
-        retry_ns: Until when `last_worker` is not offered it again.
+        givers: (worker, until when it is not offered the request again), of who gave it back.
         last_error: Text of its last failure.
         old_leases: Leases it has had before.
         newer, older: Neighbours in the queue of its user and class.
@@ -106,12 +106,12 @@ class Request(msgspec.Struct, gc=False):
     failures: int = 0
     overtakes: int = 0
     promoted: bool = False
+    promoted_by_pool: bool = False
     counted: bool = False
     rule: Rule = Rule.FIRST_COME
     cancel_reason: str = ""
     first_dispatch_ns: int = 0
-    last_worker: str = ""
-    retry_ns: int = 0
+    givers: tuple[tuple[str, int], ...] = ()
     last_error: str = ""
     old_leases: tuple[str, ...] = ()
     newer: "Request | None" = None
@@ -215,7 +215,8 @@ class Pool:
         virtual_time: v, micro cost units; never falls but by a rebase.
         largest_meter: Running maximum of all meters; falls only at a rebase.
         busy: Whether something has waited since the last busy period closed.
-        slack_max, charge_max: Largest D and L since the busy period began.
+        slack_max, charge_max: Largest D (D + O where overtaking is on) and L since the busy
+            period began.
         passes: Charged dispatches in a row that passed the smallest meter.
         short_admission_count, promotion_debt, promotion_under_way: The pool's quota, in force
             with unbounded slack.

@@ -44,10 +44,9 @@ def arm_wake(state: State, time_ns: int) -> None:
     _arm(state, (time_ns, 0, WAKE, "", ""))
 
 
-def arm_worker(state: State, worker: str, not_before_ns: int = 0) -> None:
-    """Sets the timer that looks whether a worker has gone silent."""
-    due = max(worker_due(state, worker), not_before_ns)
-    _arm(state, (due, 0, WORKER, "", worker))
+def arm_worker(state: State, worker: str) -> None:
+    """Sets the timer that looks whether a worker without leases has gone silent."""
+    _arm(state, (worker_due(state, worker), 0, WORKER, "", worker))
 
 
 def lease_due(request: Request) -> int:
@@ -111,7 +110,8 @@ def rearm_all(state: State) -> None:
 def _arm_request(state: State, pool: Pool, request: Request) -> None:
     if request.lease is not None:
         arm_lease(state, pool, request)
-    elif request.retry_ns:
-        arm_wake(state, request.retry_ns)
+    elif request.givers:
+        for _, until_ns in request.givers:
+            arm_wake(state, until_ns)
     elif request.expire_ns and request.first_dispatch_ns == 0:
         arm_wait(state, pool, request)

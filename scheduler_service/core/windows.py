@@ -69,10 +69,9 @@ class ReferenceSample:
 
     def push(self, wait_ns: int) -> None:
         """Adds one waiting time in nanoseconds, at least 0."""
-        ordered = self._ordered
+        ordered, arrived = self._ordered, self._arrived
+        arrived.append(wait_ns)
         if isinstance(ordered, list):
-            arrived = self._arrived
-            arrived.append(wait_ns)
             if len(arrived) > self._window:
                 del ordered[bisect_left(ordered, arrived.popleft())]
             insort(ordered, wait_ns)
@@ -89,8 +88,8 @@ class ReferenceSample:
         return ordered[-(-level_bp * len(ordered) // 10_000) - 1]
 
     def dump(self) -> list[int]:
-        """Returns the entries: in order of arrival, or of size with the whole history."""
-        return list(self._arrived) if self._window else list(self._ordered)
+        """Returns the entries in order of arrival."""
+        return list(self._arrived)
 
     def resized(self, window: int) -> "ReferenceSample":
         """Returns a sample over another window that holds this one's newest entries."""
