@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from scheduler_service.core.policy import Placement
 from scheduler_service.sim import plots
 from scheduler_service.sim.capacity import at_load
 from scheduler_service.sim.data import AZURE_SAMPLE, MULTI_TENANT_SAMPLE
@@ -38,6 +39,7 @@ METHODS: Final = (
     MethodSpec("sfq"),
     MethodSpec("sfq_reset"),
     MethodSpec("fair_qba"),
+    MethodSpec("fair_qba", (("placement", int(Placement.STALL)),)),
     *(MethodSpec("drr", quantum=quantum) for quantum in (100, 1000, 10_000)),
     MethodSpec("wfq"),
     MethodSpec("stride"),
@@ -232,8 +234,9 @@ def _head(plan: Plan) -> str:
         "share of cost from its ideal (GPS) share, averaged. GPS lag: cost units a user was behind "
         "the ideal at worst. Gap: largest difference in service of two users who both waited, and "
         "that over the bound 2D + c_i + c_j (D is 0 for all but fair_qba). dlpm is the deficit "
-        "rule only: the traces have no prefixes. two_counter follows the abstract of Equinox, "
-        "whose formulas could not be read."
+        "rule only: the traces have no prefixes. fair_qba placement=1 waits for what does not "
+        "fit, as sfq does, where fair_qba lets others overtake. two_counter follows the abstract "
+        "of Equinox, whose formulas could not be read."
     )
 
 

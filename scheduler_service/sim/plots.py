@@ -22,6 +22,7 @@ _COLOURS: Final = {
     "QBA": "#0072b2",
 }
 _OTHERS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d")
+_WIDE: Final = 20.0  # ratio of values from which an axis is logarithmic
 _DASHES: Final = ("-", "--", "-.", ":")
 
 
@@ -201,6 +202,9 @@ def draw_tradeoffs(
                     xytext=(3, 3),
                     textcoords="offset points",
                 )
+        heights = [point.y for point in points]
+        if min(heights) > 0 and max(heights) > _WIDE * min(heights):
+            axis.set_yscale("log")
         axis.set_title(title)
         axis.set_xlabel(x_label)
         axis.set_ylabel(y_label)

@@ -37,7 +37,7 @@ def recommendation(
                 f"light users' P99 {own['light_wait_p99_s']:.2f} s, sfq "
                 f"{sfq['light_wait_p99_s']:.2f}, qba {qba['light_wait_p99_s']:.2f}"
             )
-        parts.append(_better(traded[name], sweeps, sfq))
+        parts.append(_better(traded[name], sweeps, sfq, own))
         lines.append("; ".join(parts) + ".")
     return "\n".join(lines)
 
@@ -46,6 +46,7 @@ def _better(
     rows: dict[MethodSpec, Measures],
     sweeps: dict[str, list[tuple[str, MethodSpec]]],
     sfq: Measures,
+    default: Measures,
 ) -> str:
     """Returns the setting of least mean wait that stays about as fair as SFQ."""
     key = "light_wait_p99_s" if "light_wait_p99_s" in sfq else "wait_p99_s"
@@ -63,4 +64,8 @@ def _better(
     if not able:
         return f"{rule} there is none"
     best = min(able, key=lambda method: rows[method]["wait_mean_s"])
-    return f"{rule}, {best.label} has the least mean wait, {rows[best]['wait_mean_s']:.2f} s"
+    least = rows[best]["wait_mean_s"]
+    above = default["wait_mean_s"] / least - 1
+    return (
+        f"{rule}, {best.label} has the least mean wait, {least:.2f} s (the default: {above:+.0%})"
+    )

@@ -178,13 +178,13 @@ def policy_of(spec: MethodSpec) -> PoolPolicy:
     """Returns the core's policy that a method names.
 
     Raises:
-        ValueError: A changed field is out of range.
+        ValueError: A changed field is unknown or out of range.
     """
     if spec.name.startswith("paper:"):
         policy = paper_policy(spec.name.removeprefix("paper:"))
     else:
         policy = PRESETS[spec.name]
-    policy = msgspec.structs.replace(policy, **dict(spec.changes))
+    policy = msgspec.convert(msgspec.to_builtins(policy) | dict(spec.changes), PoolPolicy)
     wrong = violations(policy)
     if wrong:
         raise ValueError("; ".join(f"{field} {text}" for field, text in wrong))
