@@ -37,7 +37,9 @@ QUICK = Settings(quick=True, rounds=1, seconds=0.6, warmup=0.3, attempts=1)
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m tests.bench",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("names", nargs="*", help="benchmarks to run; see --list")
     parser.add_argument("--list", action="store_true", help="list the benchmarks and stop")

@@ -10,7 +10,9 @@ from tests.bench.suite import Context, benchmark
 from tests.bench.streams import lifecycle_rate
 
 
-@benchmark("growth", "Cost of a lifecycle as users, backlog, pools and watchers grow", in_quick=False)
+@benchmark(
+    "growth", "Cost of a lifecycle as users, backlog, pools and watchers grow", in_quick=False
+)
 def growth(ctx: Context) -> None:
     """Sessions on both sides; server CPU for each lifecycle, one thing grown at a time."""
     options: dict[str, Any] = {"batch": 10, "workers": 8, "gateways": 4}

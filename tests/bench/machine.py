@@ -16,7 +16,9 @@ from importlib import metadata
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "loadgen"
-PACKAGES = "g++ make libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc pkg-config"
+PACKAGES = (
+    "g++ make libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc pkg-config"
+)
 
 LOST_PERCENT_MAX = 10.0
 """A slice is dropped when a spin test beside it lost more than this."""

@@ -32,7 +32,9 @@ def memory(ctx: Context) -> None:
     wait = threading.Event()
     table = Table("memory", "Resident memory of the service", ["what", "count", "bytes each"])
 
-    def add(what: str, number: int, grown: int, *, asked: tuple[float, float] | None = None) -> None:
+    def add(
+        what: str, number: int, grown: int, *, asked: tuple[float, float] | None = None
+    ) -> None:
         each = grown / number
         table.rows.append([what, number, each])
         accept, goal = asked or (None, None)

@@ -112,7 +112,9 @@ def _rivals(results: Results, plt: Any) -> Any:
         ours = str(row[0]).startswith("fairsched")
         axes.barh(number, row[3], color=_BLUE if ours else _GREY, height=0.65)
         axes.text(row[3], number, f" {row[3]:,.0f}/s", va="center", fontsize=8)
-    axes.set_yticks(range(len(rows)), [f"{row[0]} ({row[1]}, {row[2]})" for row in rows], fontsize=8)
+    axes.set_yticks(
+        range(len(rows)), [f"{row[0]} ({row[1]}, {row[2]})" for row in rows], fontsize=8
+    )
     axes.set_xscale("log")
     axes.set_xlabel("lifecycles a second (enqueue, take, complete), log scale")
     axes.spines[["top", "right"]].set_visible(False)
@@ -125,7 +127,9 @@ def _rivals_fairness(results: Results, plt: Any) -> Any:
         return None
     figure, axes = plt.subplots(figsize=(8, 3.8))
     names = [str(row[0]) for row in table.rows]
-    light, heavy = (table.columns.index(f"{kind} users' mean wait, s") for kind in ("light", "heavy"))
+    light, heavy = (
+        table.columns.index(f"{kind} users' mean wait, s") for kind in ("light", "heavy")
+    )
     places = range(len(names))
     axes.bar([p - 0.2 for p in places], [row[light] for row in table.rows], 0.4, color=_GREEN,
              label="light users")  # fmt: skip

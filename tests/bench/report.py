@@ -52,7 +52,10 @@ def write(results: Results, folder: Path) -> None:
     drawn = pictures.draw(results, folder)
     lines = ["# Benchmark report", ""]
     if results.quick:
-        lines += ["Quick mode: one short round each; it shows that everything runs, not how fast.", ""]
+        lines += [
+            "Quick mode: one short round each; it shows that everything runs, not how fast.",
+            "",
+        ]
     lines += [f"- {key}: {value}" for key, value in results.machine.items()]
     lines += [f"- {key}: {text(value)}" for key, value in results.guard.items()]
     lines += ["", "## Measures", "", *_markdown(_HEAD, [_cells(m) for m in results.measures]), ""]

@@ -90,7 +90,9 @@ def worker_session(ctx: Context) -> None:
         ])  # fmt: skip
     if not ctx.quick:
         name = "echo session 10"
-        ratios = found.ratios(name, lambda s: s.rate("message", "items_per_s"), "echo c64", rpc_rate)
+        ratios = found.ratios(
+            name, lambda s: s.rate("message", "items_per_s"), "echo c64", rpc_rate
+        )
         table.rows.append([
             name, found.median(name, lambda s: s.rate("message", "items_per_s")),
             sorted(ratios)[len(ratios) // 2], found.median(name, lambda s: s.rate("message")),

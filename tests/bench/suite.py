@@ -109,7 +109,9 @@ class Context:
             attempts=self.settings.attempts, told=told,
         )  # fmt: skip
         guard = self.results.guard
-        guard["slices kept although noisy"] = guard.get("slices kept although noisy", 0) + found.noisy
+        guard["slices kept although noisy"] = (
+            guard.get("slices kept although noisy", 0) + found.noisy
+        )
         guard["slices dropped"] = guard.get("slices dropped", 0) + found.dropped
         return found
 

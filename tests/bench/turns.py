@@ -35,6 +35,7 @@ def acquire(ctx: Context) -> None:
         note=f"a sync of 4 KiB on this disk: p50 {sync_ms['p50']:.2f} ms, p99 {sync_ms['p99']:.2f} ms",
     )  # fmt: skip
     for cell in cells:
+
         def ms(series: str, level: str, name: str = cell.name) -> float:
             return found.median(name, lambda s: s.quantile_us(series, level)) / 1000
 

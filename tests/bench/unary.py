@@ -70,9 +70,7 @@ def batch(ctx: Context) -> None:
     echo, service = ctx.echo(), ctx.service()
     cells = [ctx.cell("echo c64", echo, "echo", callers=64)]
     sizes = (10,) if ctx.quick else (10, 50, 200)
-    cells += [
-        ctx.cell(f"batch {size}", service, "batch", callers=16, batch=size) for size in sizes
-    ]
+    cells += [ctx.cell(f"batch {size}", service, "batch", callers=16, batch=size) for size in sizes]
     found = ctx.alternate(cells)
     for size in sizes:
         ctx.results.add(
@@ -112,9 +110,7 @@ def open_loop(ctx: Context) -> None:
         options = {key: value for key, value in options.items() if key != "callers"}
         for level in LEVELS if not ctx.quick else LEVELS[:1]:
             rate = round(capacity[shape] * level, 1)
-            cells.append(
-                ctx.cell(f"{shape} {level:.0%}", service, mode, rate=rate, **options)
-            )
+            cells.append(ctx.cell(f"{shape} {level:.0%}", service, mode, rate=rate, **options))
     found = ctx.alternate(cells)
     for cell in cells:
         shape, level = cell.name.split()
