@@ -4,8 +4,6 @@ Source:
     SFQ §2.4 (arrival), §4.4 (weights), and the rules for limits and shedding on top of them.
 """
 
-from fractions import Fraction
-
 from scheduler_service.core.decisions import (
     Accepted,
     Ended,
@@ -108,16 +106,14 @@ def _make_room(pool: Pool) -> bool:
     return bool(idle)
 
 
-def shares(pool: Pool, newcomer: str, held: dict[str, int]) -> dict[str, Fraction]:
-    """Fair places of every waiting user and the newcomer, exactly."""
+def shares(pool: Pool, newcomer: str, held: dict[str, int]) -> dict[str, int]:
+    """Fair places of every waiting user and the newcomer, in whole places, at least one."""
     weights = {name: pool.weight_of(pool.users[name]) for name in held if held[name]}
     known = pool.users.get(newcomer)
     weights[newcomer] = pool.weight_of(known) if known else pool.policy.default_weight_milli
     total = sum(weights.values())
     places = pool.policy.max_waiting
-    return {
-        name: max(Fraction(1), Fraction(places * weight, total)) for name, weight in weights.items()
-    }
+    return {name: max(1, places * weight // total) for name, weight in weights.items()}
 
 
 def _check_shed(report: Report, pool: Pool, record: Accepted, shed: Shed) -> None:
@@ -218,6 +214,7 @@ def pool_configured(book: Book, report: Report, record: PoolConfigured) -> None:
         _repolicy(book, pool, old, user, weights[user.user_id])
     quotas.retuned(pool.quota, pool.policy.quota_k)
     pool.trim_sample()
+    book.bound_dead_letters(pool)
     book.settle(pool)
 
 

@@ -99,6 +99,11 @@ class Book:
             self.owe("Rejoined", pool.name, user.user_id, cause)
         user.held = held
 
+    def bound_dead_letters(self, pool: Pool) -> None:
+        """Owes the end of the dead letters that are past the limit, the oldest first."""
+        for request in pool.dead[: max(0, len(pool.dead) - pool.policy.max_dead_letters)]:
+            self.owe("DeadLetterDropped", pool.name, request.request_id)
+
     def settle(self, pool: Pool, *, left: bool = False) -> None:
         """Owes the end of the busy period when the last waiting request `left`, or a rebase.
 

@@ -27,11 +27,19 @@ class Choice(NamedTuple):
 
 
 class Nothing(NamedTuple):
-    """No dispatch; `request` is what blocks, or what the worker is to be reserved for."""
+    """No dispatch.
+
+    Attributes:
+        reason: What the worker is told.
+        request: What blocks, or what the worker is to be reserved for.
+        reserve: Whether a reservation must be made first.
+        stuck: Whether users that nobody alive can serve must be passed by first.
+    """
 
     reason: EmptyReason
     request: Request | None = None
     reserve: bool = False
+    stuck: bool = False
 
 
 class Asking(NamedTuple):
@@ -58,7 +66,7 @@ def choose(pool: Pool, workers: dict[str, Worker], asking: Asking) -> Choice | N
     users = pool.selectable()
     kept = pool.reservations.get(asking.worker)
     if kept is not None and _within_reach(pool, users, kept.user):
-        if not kept.fits(asking.offer):
+        if not _suits(pool, kept, asking):
             return Nothing(EmptyReason.RESERVED, kept)
         return Choice(kept, Turn.RESERVED, plain_rule(pool, kept), ())
     if not users:
@@ -127,6 +135,11 @@ def _too_costly(pool: Pool, request: Request) -> bool:
     return sum(other.cost for other in in_flight) + request.cost > limit
 
 
+def _suits(pool: Pool, request: Request, asking: Asking) -> bool:
+    """Whether the request can be given; a gate places nothing, so there everything suits."""
+    return pool.policy.mode is PoolMode.GATE or request.fits(asking.offer)
+
+
 def _why_none(pool: Pool) -> EmptyReason:
     waiting = [user for user in pool.users.values() if user.waiting]
     if not waiting:
@@ -157,7 +170,7 @@ def _redelivery(pool: Pool, asking: Asking) -> Choice | None:
         if (
             request.state is RequestState.REDELIVERY
             and request.user.paused_until is None
-            and request.fits(asking.offer)
+            and _suits(pool, request, asking)
             and not kept_back
         ):
             return Choice(request, Turn.REDELIVERY, request.rule or plain_rule(pool, request), ())
@@ -213,18 +226,51 @@ def _place(
         return Nothing(EmptyReason.AT_CAPACITY, ranked[0][0])
     skipped: list[Request] = []
     for request, rule in ranked[: pool.policy.overtake_scan]:
-        if request.fits(asking.offer):
+        if _suits(pool, request, asking):
             turn = Turn.SELECTED if forced(pool, users) is None else Turn.MAX_PASSES
             return Choice(request, Turn.OVERTAKE if skipped else turn, rule, tuple(skipped))
         late = asking.now_ns - request.accept_ns >= pool.policy.unplaceable_wait_ns
         if late and hopeless(pool, workers, request):
             return Nothing(EmptyReason.HELD_BY_FIT, request)
-        if overtaking and _starved(pool, request) and request.holdable(asking.offer):
+        free = asking.worker not in pool.reservations
+        if overtaking and free and _starved(pool, request) and request.holdable(asking.offer):
             return Nothing(EmptyReason.RESERVED, request, reserve=True)
         if not overtaking and not hopeless(pool, workers, request):
             return Nothing(EmptyReason.STALLED_BY, request)
         skipped.append(request)
-    return Nothing(EmptyReason.HELD_BY_FIT)
+    return Nothing(EmptyReason.HELD_BY_FIT, stuck=_stuck(pool, workers, asking))
+
+
+def _stuck(pool: Pool, workers: dict[str, Worker], asking: Asking) -> bool:
+    """Whether this worker could be served if those whom nobody alive can serve were passed by."""
+    lost, first = stuck_behind(pool, workers)
+    meters = [user.meter for user in lost]
+    for user in lost:
+        user.meter = first
+    ranked = _scan(pool, pool.selectable(), asking) if lost else []
+    for user, meter in zip(lost, meters, strict=True):
+        user.meter = meter
+    scanned = ranked[: pool.policy.overtake_scan]
+    return any(_suits(pool, request, asking) for request, _ in scanned)
+
+
+def stuck_behind(pool: Pool, workers: dict[str, Worker]) -> tuple[list[User], int]:
+    """Users that nobody alive can serve, below the first that can be served; and its meter.
+
+    Overtaking reaches only so far past the smallest meter, so they could stall the pool; they are
+    held back and rejoin beside that first user.  With unbounded slack nobody is out of reach.
+    """
+    users = pool.selectable()
+    fifo = pool.policy.within_user is WithinUser.FIFO
+    served = [
+        user.meter
+        for user in users
+        if not all(hopeless(pool, workers, head) for head in user.heads(fifo=fifo))
+    ]
+    if pool.policy.unbounded or not served:
+        return [], 0
+    first = min(served)
+    return [user for user in users if user.meter < first], first
 
 
 def _starved(pool: Pool, request: Request) -> bool:

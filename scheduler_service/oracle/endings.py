@@ -186,13 +186,7 @@ def ended(book: Book, report: Report, pool: Pool, record: Ended) -> None:
     leave(book, pool, request, record.state)
     if record.state is RequestState.DEAD_LETTERED:
         pool.dead.append(request)
-        _bound_dead_letters(book, pool)
-
-
-def _bound_dead_letters(book: Book, pool: Pool) -> None:
-    """Only so many dead letters are kept: the oldest must go."""
-    for request in pool.dead[: max(0, len(pool.dead) - pool.policy.max_dead_letters)]:
-        book.owe("DeadLetterDropped", pool.name, request.request_id)
+        book.bound_dead_letters(pool)
 
 
 def _check_end(book: Book, report: Report, pool: Pool, request: Request, record: Ended) -> None:

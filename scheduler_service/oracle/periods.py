@@ -13,11 +13,11 @@ from scheduler_service.core.decisions import (
     Rejoined,
     Resumed,
 )
-from scheduler_service.core.policy import REBASE_AT_MICROS, WithinUser
+from scheduler_service.core.policy import REBASE_AT_MICROS
 from scheduler_service.oracle.book import Book
-from scheduler_service.oracle.choice import hopeless
+from scheduler_service.oracle.choice import stuck_behind
 from scheduler_service.oracle.difference import Report
-from scheduler_service.oracle.ledger import Pool, User
+from scheduler_service.oracle.ledger import Pool
 
 
 def busy_period_closed(book: Book, report: Report, pool: Pool, record: BusyPeriodClosed) -> None:
@@ -80,19 +80,11 @@ def rejoined(book: Book, report: Report, pool: Pool, record: Rejoined) -> None:
 def _passed_by(book: Book, report: Report, pool: Pool, record: Rejoined) -> None:
     """Nobody alive can serve the user: it moves up to the first user that can be served."""
     user = pool.user(record.user_id)
-    fifo = pool.policy.within_user is WithinUser.FIFO
-
-    def lost(one: User) -> bool:
-        return all(hopeless(pool, book.workers, head) for head in one.heads(fifo=fifo))
-
-    served = [one.meter for one in pool.selectable() if not lost(one)]
+    stuck, first = stuck_behind(pool, book.workers)
     source = "a request that no live worker could hold never stalls the pool"
+    report.holds("user_id", true=user in stuck, found=record.user_id, source=source)
     report.same("meter_before", user.meter, record.meter_before, source)
-    report.same("meter_after", min(served, default=-1), record.meter_after, source)
-    report.holds("user_id", true=lost(user), found=record.user_id, source=source)
-    report.holds(
-        "meter_after", true=user.meter < record.meter_after, found=user.meter, source=source
-    )
+    report.same("meter_after", first, record.meter_after, source)
     pool.raise_meter(user, record.meter_after)
 
 

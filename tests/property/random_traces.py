@@ -11,7 +11,7 @@ import time
 from scheduler_service.core import commands as c
 from scheduler_service.core.errors import SchedulerError
 from tests.support.driver import DisagreementError, Driver
-from tests.support.traces import GAPS, Trace, check_answer
+from tests.support.traces import Trace, check_answer
 
 
 def shrink(history: list[c.Command]) -> list[c.Command]:
@@ -54,14 +54,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=80)
-    parser.add_argument("--gaps", action="store_true", help="run into the known gaps, too")
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--keep-going", action="store_true")
     options = parser.parse_args(argv)
     started, records, failed = time.perf_counter(), 0, 0
     for seed in range(options.seed, options.seed + options.count):
-        avoid = frozenset() if options.gaps else GAPS
-        trace = Trace(seed, steps=options.steps, avoid=avoid)
+        trace = Trace(seed, steps=options.steps)
         try:
             records += len(trace.run().log)
         except (AssertionError, KeyError, SchedulerError) as error:

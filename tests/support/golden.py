@@ -46,35 +46,42 @@ def duration(text: str) -> int:
     return int(Fraction(text.removesuffix("s")) * SECOND_NS)
 
 
-def replayed(text: str, core: Core = REAL, *, checked: bool = True) -> str:
+def replayed(text: str, core: Core = REAL) -> str:
     """Runs the commands of a golden file; returns the file as it comes out."""
-    head, *blocks = text.strip().split("\n\n")
-    comment = head.split("\n")
-    while comment and comment[0].startswith("#"):
-        comment.pop(0)
-    if comment:
-        blocks.insert(0, "\n".join(comment))
-        head = "\n".join(line for line in head.split("\n") if line.startswith("#"))
-    runner = Runner(core, checked=checked)
-    parts = [head]
-    for block in blocks:
-        command = block.split("\n----", maxsplit=1)[0]
-        commands = [line for line in command.split("\n") if not line.startswith("#")]
-        lines = [line for one in commands for line in runner.run(one)]
-        parts.append("\n".join([command, "----", *(lines or ["ok"])]))
-    return "\n\n".join(parts) + "\n"
+    return Runner(core, checked=True).replay(text)
 
 
 class Runner:
-    """Runs the commands of one file."""
+    """Runs the commands of one file.
 
-    def __init__(self, core: Core, *, checked: bool) -> None:
+    Attributes:
+        driver: What they are run on; if not `checked`, its `differences` are what the oracle found.
+    """
+
+    def __init__(self, core: Core = REAL, *, checked: bool) -> None:
         self.driver = Driver(core=core, strict=checked, replica=checked)
         self.numbers: dict[str, int] = {}
         self.leases: dict[str, str] = {}
         self.superseded: dict[str, str] = {}
         self.users: list[str] = []
         self.policy: PoolPolicy = PRESETS["sfq"]
+
+    def replay(self, text: str) -> str:
+        """Runs all commands; returns the text as it comes out."""
+        head, *blocks = text.strip().split("\n\n")
+        comment = head.split("\n")
+        while comment and comment[0].startswith("#"):
+            comment.pop(0)
+        if comment:
+            blocks.insert(0, "\n".join(comment))
+            head = "\n".join(line for line in head.split("\n") if line.startswith("#"))
+        parts = [head]
+        for block in blocks:
+            command = block.split("\n----", maxsplit=1)[0]
+            commands = [line for line in command.split("\n") if not line.startswith("#")]
+            lines = [line for one in commands for line in self.run(one)]
+            parts.append("\n".join([command, "----", *(lines or ["ok"])]))
+        return "\n\n".join(parts) + "\n"
 
     def run(self, line: str) -> list[str]:
         """Runs one command; returns the lines below it."""
@@ -246,7 +253,8 @@ class Runner:
 
     def _write_Rejoined(self, record: d.Rejoined) -> str:  # noqa: N802
         before, after = units(record.meter_before), units(record.meter_after)
-        return f"{record.user_id} rejoined S={before}->{after}"
+        why = " unplaceable" if record.cause is d.RejoinCause.UNPLACEABLE else ""
+        return f"{record.user_id} rejoined S={before}->{after}{why}"
 
     def _write_Accepted(self, record: d.Accepted) -> str | None:  # noqa: N802
         if record.meter_before == record.meter_after:

@@ -23,14 +23,7 @@ from scheduler_service.core.policy import (
     WithinUser,
 )
 from scheduler_service.oracle.choice import Choice
-from scheduler_service.oracle.ledger import Pool
 from tests.support.driver import LONG, SHORT, Driver
-
-GAPS = frozenset({"gate", "dead", "passes", "window", "backoff", "promotion"})
-"""Corners in which core and oracle are known to differ; `test_known_gaps.py` shows each of them.
-
-A trace keeps out of the corners named here, unless it is run with `--gaps`.
-"""
 
 SLACKS: list[dict[str, Any]] = [
     {"slack_milli": 0},
@@ -101,12 +94,10 @@ class Trace:
         seed: int,
         *,
         steps: int = 80,
-        avoid: frozenset[str] = GAPS,
         driver: Driver | None = None,
         fixed: dict[str, Any] | None = None,
     ) -> None:
         self.fixed = fixed or {}
-        self.avoid = avoid
         self.rng = random.Random(seed)
         self.driver = driver or Driver()
         self.steps = steps
@@ -121,7 +112,6 @@ class Trace:
         self.pace = rng.choice(PACES_NS)
         self.burst = rng.choice([0, 5, 15, 30])
         self.offers = rng.choice([[-1], [-1, 5, 10, 50], [10], [50]])
-        self.labels = True
         self.requests = 0
         self.leases: list[str] = []
         moods: dict[str, list[int]] = {
@@ -140,14 +130,35 @@ class Trace:
         }
         self.kinds = list(moods)
         self.mood = [rng.choice(values) for values in moods.values()]
+        self._choose_world()
+
+    def _choose_world(self) -> None:
+        """Some traces are about one thing that is rare where everything goes on at once."""
+        rng = self.rng
+        world = rng.choices(["any", "rebase", "quota", "fit"], [12, 2, 2, 2])[0]
+        if world == "any":
+            return
+        self.offers, self.kv, self.pace = [-1], [0], PACES_NS[rng.choice([0, 1, 2])]
+        calm = {"max_wait_ns": 0, "lease_duration_ns": 60 * SECOND_NS, "max_waiting": 1000}
+        if world == "rebase":
+            self.costs, self.weights, self.users = [10**9, 10**9, 1, 1], [0], list("abcd")
+            self.mood[:2] = [40, 40]
+            calm |= {"max_in_flight_per_user": 0, "max_users": 1000, "mode": PoolMode.PULL}
+            calm["default_weight_milli"] = 1
+        elif world == "quota":
+            self.long_share = 0.5
+            self.mood[self.kinds.index("renew")] = 20
+            calm |= {"quota_k": rng.choice([1, 2]), "aging_min_sample": 1, "aging_quantile_bp": 1}
+            calm["class_order"] = ClassOrder.QBA
+        else:
+            self.offers, self.kv = [10], [0, 0, 3, 8]
+            calm |= {"placement": Placement.OVERTAKE, "max_overtakes": rng.choice([1, 2, 3])}
+        self.fixed = calm | self.fixed
 
     def run(self) -> Driver:
         """Runs all steps; raises at the first difference."""
         for pool in self.pools:
-            policy = self._tamed(random_policy(self.rng))
-            if "gate" in self.avoid and policy.mode is PoolMode.GATE:
-                self.labels = False
-            self.driver.configure(policy, pool=pool)
+            self.driver.configure(self._policy_of(), pool=pool)
         for _ in range(self.burst):
             self.step(self._enqueue())
         for _ in range(self.steps):
@@ -184,7 +195,7 @@ class Trace:
             cost=rng.choice(self.costs),
             predicted_class=LONG if rng.random() < self.long_share else SHORT,
             kv_tokens=rng.choice(self.kv),
-            labels=("lora",) if self.labels and rng.random() < 0.05 else (),
+            labels=("lora",) if rng.random() < 0.05 else (),
             max_wait_ns=rng.choice([*[0] * 8, SECOND_NS, 20 * SECOND_NS]),
             content_digest=b"x",
         )
@@ -193,8 +204,8 @@ class Trace:
         rng = self.rng
         total = rng.choice(self.offers)
         pulled = [pool for pool in self.pools if pool not in self.gates]
-        if not pulled:
-            return self._advance()
+        if not pulled or rng.random() < 0.02:
+            pulled = self.pools
         return self.driver.make(
             c.NextDispatch,
             pools=tuple(rng.sample(pulled, rng.randint(1, len(pulled)))),
@@ -225,6 +236,7 @@ class Trace:
             c.Complete,
             lease_id=self._lease(),
             outcome=outcome,
+            output_tokens=rng.choice([-1, 7, 1_000_000]),
             undelivered=outcome is d.Outcome.GIVEN_BACK and rng.random() < 0.3,
         )
 
@@ -251,7 +263,7 @@ class Trace:
 
     def _policy(self) -> c.Command:
         pool = self.rng.choice(self.pools)
-        policy = self._tamed(random_policy(self.rng), self.driver.pool(pool))
+        policy = self._policy_of()
         return self.driver.make(
             c.ConfigurePool,
             pool=pool,
@@ -260,29 +272,8 @@ class Trace:
             create=False,
         )
 
-    def _tamed(self, policy: PoolPolicy, old: Pool | None = None) -> PoolPolicy:
-        """The policy without what leads into an avoided corner."""
-        changes = dict(self.fixed)
-        if "gate" in self.avoid and (len(self.pools) > 1 or old is not None):
-            changes["mode"] = old.policy.mode if old else PoolMode.PULL
-        if "backoff" in self.avoid and len(self.workers) > 1:
-            changes["retry_backoff_ns"] = 0
-        if old is not None:
-            keep: list[str] = []
-            if "dead" in self.avoid:
-                keep.append("max_dead_letters")
-            if "window" in self.avoid and 0 in {
-                policy.aging_sample_window,
-                old.policy.aging_sample_window,
-            }:
-                keep.append("aging_sample_window")
-            if "passes" in self.avoid and old.passes:
-                keep += ["slack_kind", "slack_milli", "slack_micros"]
-            quotas = [old.quota, *(user.quota for user in old.users.values())]
-            if "promotion" in self.avoid and any(quota.promoting for quota in quotas):
-                keep += ["slack_kind", "slack_milli", "admission_point", "class_order"]
-            changes |= {name: getattr(old.policy, name) for name in keep}
-        return msgspec.structs.replace(policy, **changes)
+    def _policy_of(self) -> PoolPolicy:
+        return msgspec.structs.replace(random_policy(self.rng), **self.fixed)
 
     def _pause(self) -> c.Command:
         rng = self.rng
@@ -312,8 +303,6 @@ class Trace:
             return self.driver.make(c.Requeue, pool=pool, request_id="r1")
         request = self.rng.choice(dead)
         kind = self.rng.choice([c.Requeue, c.Requeue, c.Discard])
-        if "promotion" in self.avoid and request.rule is d.Rule.PROMOTION:
-            kind = c.Discard
         return self.driver.make(kind, pool=pool, request_id=request.request_id)
 
     def _recover(self) -> c.Command:
@@ -342,5 +331,6 @@ def check_answer(driver: Driver, command: c.Command, answer: Any) -> None:
             got = f"{command.worker} got {len(answer.granted)} and {answer.empty_reason.name}"
             message = f"{got}, but {expected.request.request_id} could go ({expected.turn.name})"
             raise AssertionError(message)  # noqa: TRY004 - it is not about a type
+        assert not expected.stuck, "users that nobody can serve hold the pool up"
         if len(command.pools) == 1:
             assert expected.reason is answer.empty_reason
