@@ -104,9 +104,8 @@ async def serve(
         assert service is not None  # noqa: S101 - only a service raises it
         await service.stop()
         return EXIT_FAILED
-    failed = service.running is not None and service.running.engine.failed is not None
     await service.stop()
-    return EXIT_FAILED if failed else EXIT_OK
+    return EXIT_OK if service.kept else EXIT_FAILED
 
 
 async def _until_stopped(service: Service, signals: "_Signals", read: Loader | None) -> None:

@@ -47,6 +47,7 @@ from scheduler_service.rpc.health import Health
 from scheduler_service.rpc.scheduler_servicer import SchedulerServicer
 from scheduler_service.rpc.security import Access
 from scheduler_service.server import listening
+from scheduler_service.server.ending import keep, last_snapshot, left_seconds
 from scheduler_service.server.listening import Listening
 from scheduler_service.server.opening import (
     StoreOpener,
@@ -68,8 +69,6 @@ SERVICES = (_SCHEDULER, _AUDIT, _ADMIN)
 """Full names of the services."""
 
 _PROGRESS_NS = 5 * SECOND_NS
-_WORTH_A_SNAPSHOT = SnapshotTriggers(records=1000, log_bytes=1 << 20)
-"""Less than this is replayed sooner than a snapshot is made at the end."""
 
 
 @dataclass(slots=True)
@@ -104,6 +103,7 @@ class Service:
     Attributes:
         runtime: What the servicers share.
         running: The parts that a replayed log makes possible; None before.
+        kept: Whether everything that was decided is kept; known once it has stopped.
     """
 
     def __init__(
@@ -115,6 +115,7 @@ class Service:
         log: Log | None = None,
     ) -> None:
         self.running: Running | None = None
+        self.kept = True
         self._stopping = False
         self._settings = settings
         self._report = report
@@ -303,42 +304,22 @@ class Service:
         running = self.running
         if running is not None:
             running.app.drain()
-        grace = _left_seconds(deadline_ns)
+        grace = left_seconds(deadline_ns)
         await asyncio.gather(*(server.stop(grace) for server in self._servers))
         for task in self._tasks:
             task.cancel()
         await self._telemetry.close()
         if running is not None:
-            await self._finish(running, deadline_ns)
+            self.kept = await keep(running.engine, deadline_ns, self._report)
+            await running.snapshots.close()
+            if self.kept:
+                await last_snapshot(self._directory, running.engine, deadline_ns, self._report)
         if self.runtime.observation is not None:
             self.runtime.observation.close()
-        if self._store is not None:
+        if self._store is not None and self.kept:
             await asyncio.to_thread(self._store.close)
         self.runtime.readiness.enter(Phase.STOPPED)
         self._report("service.stopped")
-
-    async def _finish(self, running: Running, deadline_ns: int) -> None:
-        """Commits what was decided, and makes a snapshot if there is time."""
-        engine = running.engine
-        if engine.failed is not None:
-            await running.snapshots.close()
-            return
-        await engine.close()
-        await running.snapshots.close()
-        head = engine.log.durable
-        last = SnapshotSchedule(self._directory, _WORTH_A_SNAPSHOT, report=self._report)
-        if last.consider(head):
-            try:
-                async with asyncio.timeout(_left_seconds(deadline_ns)):
-                    await last.finish()
-            except TimeoutError:
-                self._report("snapshot.given_up", sequence=head.sequence)
-                await last.close()
-        self._report("log.closed", sequence=head.sequence, chain_hash=head.chain_hash.hex())
-
-
-def _left_seconds(deadline_ns: int) -> float:
-    return max(deadline_ns - monotonic_ns(), 0) / SECOND_NS
 
 
 def _services_at(
