@@ -35,6 +35,7 @@ def leased(
         live = lease.lease_id if lease else "none"
         report.add("lease_id", live, record.lease_id, "a superseded lease changes nothing")
         return None
+    report.same("user_id", request.user.user_id, record.user_id, "the request's user")
     return request
 
 
@@ -115,6 +116,8 @@ def completed(book: Book, report: Report, pool: Pool, record: Completed) -> None
     if request is None:
         return
     report.same("request_sequence", request.sequence, record.request_sequence, "the request")
+    report.same("cost", request.cost, record.cost, "the request")
+    report.same("predicted_class", request.predicted_class, record.predicted_class, "the request")
     allowed = (
         {RequestState.CANCELLED}
         if request.cancelling
@@ -138,6 +141,7 @@ def cancel_requested(_book: Book, report: Report, pool: Pool, record: CancelRequ
     if request is None or request.lease is None:
         report.add("request_id", "a leased request", record.request_id, "cancellation")
         return
+    report.same("user_id", request.user.user_id, record.user_id, "the request's user")
     request.cancelling = True
 
 
@@ -147,6 +151,7 @@ def requeued(book: Book, report: Report, pool: Pool, record: Requeued) -> None:
     if request is None or request.state is not RequestState.DEAD_LETTERED:
         report.add("request_id", "a dead-lettered request", record.request_id, "requeue")
         return
+    report.same("user_id", request.user.user_id, record.user_id, "the request's user")
     pool.dead.remove(request)
     pool.renew_blank(request.user, pool.virtual_time)
     request.state = RequestState.REDELIVERY
@@ -163,6 +168,7 @@ def dead_letter_dropped(book: Book, report: Report, pool: Pool, record: DeadLett
         report.add("request_id", "a dead-lettered request", record.request_id, "discard")
         return
     report.same("request_sequence", request.sequence, record.request_sequence, "the request")
+    report.same("user_id", request.user.user_id, record.user_id, "the request's user")
     pool.dead.remove(request)
     del pool.requests[record.request_id]
 
@@ -175,6 +181,7 @@ def ended(book: Book, report: Report, pool: Pool, record: Ended) -> None:
         report.add("request_id", "a live request", record.request_id, "a request ends once")
         return
     report.same("request_sequence", request.sequence, record.request_sequence, "the request")
+    report.same("user_id", request.user.user_id, record.user_id, "the request's user")
     if owed is not None:
         report.same("state", owed.detail, record.state, "end of the last lease")
     elif record.state is RequestState.SHED:

@@ -49,6 +49,7 @@ def reserved(book: Book, report: Report, pool: Pool, record: Reserved) -> None:
     if request is None or request.state is not RequestState.WAITING:
         report.add("request_id", "a waiting request", record.request_id, "reservation")
         return
+    report.same("user_id", request.user.user_id, record.user_id, "the request's user")
     report.holds(
         "overtakes",
         true=request.overtakes >= pool.policy.max_overtakes,
