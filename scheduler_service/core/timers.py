@@ -11,6 +11,7 @@ Invariants:
 
 from heapq import heapify, heappush
 
+from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.state import Pool, Request, State
 
 WAIT = 1
@@ -89,7 +90,7 @@ def _is_live(state: State, timer: tuple[int, int, int, str, str]) -> bool:
     request = None if pool is None else pool.requests.get(name)
     if request is None or request.sequence != sequence:
         return False
-    return (request.lease is not None) if kind == LEASE else request.first_dispatch_ns == 0
+    return (request.lease is not None) if kind == LEASE else request.state is RequestState.WAITING
 
 
 def rearm_all(state: State) -> None:
@@ -113,5 +114,5 @@ def _arm_request(state: State, pool: Pool, request: Request) -> None:
     elif request.givers:
         for _, until_ns in request.givers:
             arm_wake(state, until_ns)
-    elif request.expire_ns and request.first_dispatch_ns == 0:
+    elif request.expire_ns and request.state is RequestState.WAITING:
         arm_wait(state, pool, request)
