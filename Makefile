@@ -45,8 +45,8 @@ format: $(READY)  ## Formats Python and proto files.
 gen: $(READY)  ## Writes the generated code in clients/python/fairsched/v1 again.
 	@.ci/gen
 
-bench: $(READY)  ## Prints decisions a second of the core for every preset.
-	@$(BIN)/fairsched bench $(ARGS)
+bench: $(READY)  ## Runs the benchmark suite (ARGS="--quick", "--list", or names).
+	@$(BIN)/python -m tests.bench $(ARGS)
 
 clean:  ## Removes caches and environments; keeps data.
 	rm -rf $(VENV) .venv-gen .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -36,7 +36,7 @@ TOP_LEVEL = {
 }
 """What a visitor sees first; dot-files are not counted."""
 
-SLEEPING_SUITES = {"clients", "compose", "crash", "integration"}
+SLEEPING_SUITES = {"bench", "clients", "compose", "crash", "integration"}
 """The suites that deal with real processes and real time."""
 
 

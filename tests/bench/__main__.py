@@ -48,13 +48,18 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="guarded rounds (5)")
     parser.add_argument("--seconds", type=float, help="length of a slice (2)")
     parser.add_argument("--attempts", type=int, help="slices tried before a noisy one is kept (4)")
-    parser.add_argument("--limit", type=float, default=machine.LOST_PERCENT_MAX,
-                        help="percent of a core that a spin test may lose (10)")  # fmt: skip
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=machine.LOST_PERCENT_MAX,
+        help="percent of a core that a spin test may lose (10)",
+    )
     parser.add_argument("--no-guard", action="store_true", help="measure whatever else runs")
     parser.add_argument("--data", type=Path, help="folder on the disk to measure")
     parser.add_argument("--out", type=Path, default=Path("out") / "bench", help="output folder")
-    parser.add_argument("--install", action="store_true",
-                        help="install what the rivals need (apt, npm, pip)")  # fmt: skip
+    parser.add_argument(
+        "--install", action="store_true", help="install what the rivals need (apt, npm, pip)"
+    )
     return parser.parse_args(words)
 
 

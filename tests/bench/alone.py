@@ -27,8 +27,9 @@ def _core(ctx: Context, *, repeat: int | None = None, **options: Any) -> list[di
             if lost <= ctx.guard.limit:
                 break
         found.append(json.loads(done.stdout))
-        ctx.results.slices.append({"benchmark": ctx.name, **options, "lost_percent": lost,
-                                   **found[-1]})  # fmt: skip
+        ctx.results.slices.append(
+            {"benchmark": ctx.name, **options, "lost_percent": lost, **found[-1]}
+        )
     return found
 
 
@@ -37,9 +38,14 @@ def _row(found: list[dict[str, Any]], first: list[object]) -> list[object]:
         return float(sorted(run[key] for run in found)[len(found) // 2])
 
     return [
-        *first, 1e6 / middle("dispatch_us"), middle("dispatch_us"), middle("best_us"),
-        middle("enqueue_us"), middle("complete_us"), middle("bytes_a_request"),
-    ]  # fmt: skip
+        *first,
+        1e6 / middle("dispatch_us"),
+        middle("dispatch_us"),
+        middle("best_us"),
+        middle("enqueue_us"),
+        middle("complete_us"),
+        middle("bytes_a_request"),
+    ]
 
 
 _COLUMNS = ["dispatches/s", "us/dispatch", "best us", "us/enqueue", "us/complete", "B/request"]
@@ -56,15 +62,24 @@ def core(ctx: Context) -> None:
         ctx.say(f"  core {preset}: {table.rows[-1][1]:,.0f}/s")
         if preset == "fair_qba":
             ctx.results.add(
-                "core", "core, 10,000 backlogged users, fair_qba, full decision records",
-                [1e6 / run["dispatch_us"] for run in found], "dispatches/s",
-                accept=_CORE_ASKED[0], goal=_CORE_ASKED[1],
-            )  # fmt: skip
+                "core",
+                "core, 10,000 backlogged users, fair_qba, full decision records",
+                [1e6 / run["dispatch_us"] for run in found],
+                "dispatches/s",
+                accept=_CORE_ASKED[0],
+                goal=_CORE_ASKED[1],
+            )
     ctx.results.tables.append(table)
     slacks = Table("core", "Core, 10,000 backlogged users, fair_qba", ["slack, milli", *_COLUMNS])
     for slack in (0, 100, 500, 2000, 8000) if not ctx.quick else (0, 2000):
-        found = _core(ctx, repeat=1, users=10_000, presets="fair_qba", dispatches=dispatches,
-                      slack_milli=slack)  # fmt: skip
+        found = _core(
+            ctx,
+            repeat=1,
+            users=10_000,
+            presets="fair_qba",
+            dispatches=dispatches,
+            slack_milli=slack,
+        )
         slacks.rows.append(_row(found, [slack]))
     ctx.results.tables.append(slacks)
 
@@ -76,8 +91,12 @@ def core_users(ctx: Context) -> None:
     by_users: dict[int, list[float]] = {}
     counts = (10, 100, 1000, 10_000, 100_000, 1_000_000)
     for users in counts if not ctx.quick else counts[:5]:
-        found = _core(ctx, repeat=1 if users in {10, 100, 10_000} else min(3, ctx.settings.rounds),
-                      users=users, presets="fair_qba")  # fmt: skip
+        found = _core(
+            ctx,
+            repeat=1 if users in {10, 100, 10_000} else min(3, ctx.settings.rounds),
+            users=users,
+            presets="fair_qba",
+        )
         table.rows.append(_row(found, [users]))
         by_users[users] = [run["dispatch_us"] for run in found]
         ctx.say(f"  core {users:,} users: {table.rows[-1][1]:,.0f}/s")
@@ -85,10 +104,14 @@ def core_users(ctx: Context) -> None:
     most = max(by_users)
     base = sorted(by_users[1000])[len(by_users[1000]) // 2]
     ctx.results.add(
-        "core-users", f"core, cost a decision at {most:,} users against 1,000",
-        [value / base for value in by_users[most]], "x",
-        accept=_GROWTH_ASKED[0], goal=_GROWTH_ASKED[1], at_most=True,
-    )  # fmt: skip
+        "core-users",
+        f"core, cost a decision at {most:,} users against 1,000",
+        [value / base for value in by_users[most]],
+        "x",
+        accept=_GROWTH_ASKED[0],
+        goal=_GROWTH_ASKED[1],
+        at_most=True,
+    )
 
 
 @benchmark("core-requests", "The core alone as the backlog grows from 1M to 5M requests", long=True)
@@ -105,9 +128,18 @@ def core_requests(ctx: Context) -> None:
 @benchmark("store", "The store alone: appended groups, and callers that wait for a commit")
 def store(ctx: Context) -> None:
     """Records a second and latencies for each durability and group size."""
-    words = [sys.executable, "-m", "tests.bench.bench_store", "--json", "append", "callers",
-             "--directory", str(ctx.settings.data),
-             "--seconds", str(0.2 if ctx.quick else ctx.settings.seconds)]  # fmt: skip
+    words = [
+        sys.executable,
+        "-m",
+        "tests.bench.bench_store",
+        "--json",
+        "append",
+        "callers",
+        "--directory",
+        str(ctx.settings.data),
+        "--seconds",
+        str(0.2 if ctx.quick else ctx.settings.seconds),
+    ]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     for found in json.loads(done.stdout):
         rows = [[_number(cell) for cell in row] for row in found["rows"]]

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.bench.load import Slice, command, fill
 from tests.bench.results import Table
-from tests.bench.suite import Context, benchmark
 from tests.bench.streams import lifecycle_rate
+from tests.bench.suite import Context, benchmark
 
 
 @benchmark(
@@ -16,13 +16,17 @@ from tests.bench.streams import lifecycle_rate
 def growth(ctx: Context) -> None:
     """Sessions on both sides; server CPU for each lifecycle, one thing grown at a time."""
     options: dict[str, Any] = {"batch": 10, "workers": 8, "gateways": 4}
-    table = Table("growth", "Server CPU a lifecycle, sessions of 10 items a message",
-                  ["what grows", "to", "CPU us", "lifecycles/s"])  # fmt: skip
+    table = Table(
+        "growth",
+        "Server CPU a lifecycle, sessions of 10 items a message",
+        ["what grows", "to", "CPU us", "lifecycles/s"],
+    )
 
     def row(what: str, size: int, name: str, found: Any) -> None:
         cpu = found.values(name, lambda s: s.cpu_us("lifecycle"))
-        table.rows.append([what, size, sorted(cpu)[len(cpu) // 2],
-                           found.median(name, lifecycle_rate)])  # fmt: skip
+        table.rows.append(
+            [what, size, sorted(cpu)[len(cpu) // 2], found.median(name, lifecycle_rate)]
+        )
         ctx.results.add("growth", f"server CPU a lifecycle, {what} {size:,}", cpu, "us")
 
     _users_and_backlog(ctx, options, row)
@@ -55,10 +59,11 @@ def _pools(ctx: Context, options: dict[str, Any], row: Any) -> None:
     sizes = (1, 30, 300) if not ctx.quick else (1, 30)
     with ExitStack() as stack:
         cells = [
-            ctx.cell(f"pools {size}", stack.enter_context(ctx.service(pools=size)), "sessions",
-                     **options)
+            ctx.cell(
+                f"pools {size}", stack.enter_context(ctx.service(pools=size)), "sessions", **options
+            )
             for size in sizes
-        ]  # fmt: skip
+        ]
         found = ctx.alternate(cells)
     for size in sizes:
         row("pools", size, f"pools {size}", found)
@@ -70,8 +75,16 @@ def _watchers(ctx: Context, options: dict[str, Any], row: Any) -> None:
 
         def watched(size: int) -> Slice:
             seconds = ctx.settings.seconds + ctx.settings.warmup + 1
-            words = command(ctx.tools, server, "watch", per_second=10**7, seconds=seconds, warmup=0,
-                            connections=1, after=-1)  # fmt: skip
+            words = command(
+                ctx.tools,
+                server,
+                "watch",
+                per_second=10**7,
+                seconds=seconds,
+                warmup=0,
+                connections=1,
+                after=-1,
+            )
             readers = [subprocess.Popen(words, stdout=subprocess.DEVNULL) for _ in range(size)]
             try:
                 return ctx.slice(server, "sessions", **options)

@@ -73,17 +73,25 @@ def run(tools: machine.Tools, server: Process, mode: str, **options: Any) -> Sli
     try:
         done = subprocess.run(
             command(tools, server, mode, **options),
-            check=False, capture_output=True, text=True, timeout=limit,
-        )  # fmt: skip
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+        )
     except subprocess.TimeoutExpired as error:
         raise LoadFailed(f"{mode} {options}: still running after {limit:.0f} s") from error
     if done.returncode != 0:
         raise LoadFailed(f"{mode} {options}: {done.stderr[-500:]}")
     found = json.loads(done.stdout.splitlines()[-1])
     slice_ = Slice(
-        found["series"], found["counts"], found["errors"], found["server_cpu"],
-        found["client_cpu"], found["server_rss_mb"], options={"mode": mode, **options},
-    )  # fmt: skip
+        found["series"],
+        found["counts"],
+        found["errors"],
+        found["server_cpu"],
+        found["client_cpu"],
+        found["server_rss_mb"],
+        options={"mode": mode, **options},
+    )
     if slice_.errors and not any(kind["calls"] for kind in slice_.series.values()):
         raise LoadFailed(f"{mode} {options}: only errors: {slice_.errors}")
     return slice_

@@ -53,8 +53,11 @@ def build() -> Tools:
     Raises:
         MissingTools: A compiler or a library is missing.
     """
-    missing = [name for name in ("make", "g++", "protoc", "grpc_cpp_plugin", "pkg-config")
-               if shutil.which(name) is None]  # fmt: skip
+    missing = [
+        name
+        for name in ("make", "g++", "protoc", "grpc_cpp_plugin", "pkg-config")
+        if shutil.which(name) is None
+    ]
     if not missing:
         found = subprocess.run(["pkg-config", "--exists", "grpc++", "protobuf"], check=False)
         missing = [] if found.returncode == 0 else ["the C++ libraries of gRPC and protobuf"]
@@ -66,8 +69,10 @@ def build() -> Tools:
     out = cache_folder() / "loadgen"
     done = subprocess.run(
         ["make", "-s", "-C", str(SOURCES), f"OUT={out}", f"-j{os.cpu_count() or 1}"],
-        check=False, capture_output=True, text=True,
-    )  # fmt: skip
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     if done.returncode != 0:
         raise MissingTools(f"Building the load generator failed:\n{done.stderr[-4000:]}")
     return Tools(out / "loadgen", out / "jitter")
@@ -94,10 +99,11 @@ class Guard:
         running = [
             subprocess.Popen(
                 ["taskset", "-c", str(core), str(self._jitter), str(SPIN_SECONDS)],
-                stdout=subprocess.PIPE, text=True,
+                stdout=subprocess.PIPE,
+                text=True,
             )
             for core in cores
-        ]  # fmt: skip
+        ]
         worst = max(float(process.communicate()[0].split()[2]) for process in running)
         self.seen.append(worst)
         return worst
@@ -127,18 +133,24 @@ def sync_microseconds(folder: Path) -> dict[str, float]:
 def describe() -> dict[str, str]:
     """Returns what the numbers depend on."""
     model = next(
-        (line.partition(":")[2].strip()
-         for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")),
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
         platform.processor(),
-    )  # fmt: skip
+    )
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     versions = {}
     for package in ("grpcio", "protobuf", "uvloop", "msgspec", "sortedcontainers"):
         versions[package] = metadata.version(package)
     revision = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
-        cwd=SOURCES, check=False, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=SOURCES,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     return {
         "cpu": f"{len(os.sched_getaffinity(0))} x {model}",
         "memory": f"{pages >> 30} GiB",

@@ -14,7 +14,7 @@ _STREAMS = 1000
 
 
 def settled_bytes(server: Process, wait: threading.Event) -> int:
-    """Returns resident memory once it has stopped growing: commits end, snapshots are handed off."""
+    """Returns resident memory once it has stopped growing."""
     before = server.resident_bytes()
     for _ in range(20):
         wait.wait(0.5)
@@ -38,8 +38,9 @@ def memory(ctx: Context) -> None:
         each = grown / number
         table.rows.append([what, number, each])
         accept, goal = asked or (None, None)
-        ctx.results.add("memory", f"memory for {what}", [each], "B", accept=accept, goal=goal,
-                        at_most=True)  # fmt: skip
+        ctx.results.add(
+            "memory", f"memory for {what}", [each], "B", accept=accept, goal=goal, at_most=True
+        )
         ctx.say(f"  memory for {what}: {each:,.0f} B ({number:,})")
 
     server = ctx.service()
@@ -88,8 +89,13 @@ def idle_users(ctx: Context) -> None:
             run(ctx.tools, server, "take", count=count, complete=1)
             grown[users] = settled_bytes(server, wait) - before
     few, many = grown.values()
-    ctx.results.add("memory-idle-users", "memory for an idle user", [(many - few) / count], "B",
-                    note="RSS keeps the high-water mark of the waiting requests in both runs")  # fmt: skip
+    ctx.results.add(
+        "memory-idle-users",
+        "memory for an idle user",
+        [(many - few) / count],
+        "B",
+        note="RSS keeps the high-water mark of the waiting requests in both runs",
+    )
 
 
 def _streams(ctx: Context, server: Process, wait: threading.Event) -> int:

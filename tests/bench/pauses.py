@@ -46,11 +46,20 @@ def pauses(ctx: Context) -> None:
         settings={"snapshot_records": ctx.scale(400_000, 20_000), "log_retention_bytes": 64 << 20},
     )
     table = Table(
-        "pauses", f"Pauses with {size:,} waiting, ms",
-        ["phase", "seconds", "longest late", "of it computed", "longest computed", "collector",
-         "slowest read", "reads p99"],
+        "pauses",
+        f"Pauses with {size:,} waiting, ms",
+        [
+            "phase",
+            "seconds",
+            "longest late",
+            "of it computed",
+            "longest computed",
+            "collector",
+            "slowest read",
+            "reads p99",
+        ],
         note="late: a timer of the loop came so much too late; computed: the thread's own CPU time",
-    )  # fmt: skip
+    )
     fill(ctx.tools, server, 1000)
     _found(server, path)
     fill(ctx.tools, server, size)
@@ -68,19 +77,33 @@ def pauses(ctx: Context) -> None:
     ctx.results.tables.append(table)
     note = "largest of a round, median over the rounds"
     ctx.results.add(
-        "pauses", f"longest pause at {size:,} waiting, computed by the service",
-        [found["longest_cpu_ms"] for found in rounds], "ms",
-        accept=_ASKED_MS[0], goal=_ASKED_MS[1], at_most=True, note=note,
-    )  # fmt: skip
+        "pauses",
+        f"longest pause at {size:,} waiting, computed by the service",
+        [found["longest_cpu_ms"] for found in rounds],
+        "ms",
+        accept=_ASKED_MS[0],
+        goal=_ASKED_MS[1],
+        at_most=True,
+        note=note,
+    )
     ctx.results.add(
-        "pauses", f"longest pause of the collector at {size:,} waiting",
-        [_collector_ms(found) for found in rounds], "ms",
-        accept=_ASKED_MS[0], goal=_ASKED_MS[1], at_most=True, note=note,
-    )  # fmt: skip
+        "pauses",
+        f"longest pause of the collector at {size:,} waiting",
+        [_collector_ms(found) for found in rounds],
+        "ms",
+        accept=_ASKED_MS[0],
+        goal=_ASKED_MS[1],
+        at_most=True,
+        note=note,
+    )
     ctx.results.add(
-        "pauses", f"latest timer at {size:,} waiting, other processes' share included",
-        [_late(found)[0] for found in rounds], "ms", at_most=True, note=note,
-    )  # fmt: skip
+        "pauses",
+        f"latest timer at {size:,} waiting, other processes' share included",
+        [_late(found)[0] for found in rounds],
+        "ms",
+        at_most=True,
+        note=note,
+    )
 
 
 def _late(found: dict[str, Any]) -> tuple[float, float]:
@@ -98,17 +121,32 @@ def _row(phase: str, found: dict[str, Any], slice_: Slice | None) -> list[object
     outside: list[object] = ["", ""]
     if slice_ is not None:
         outside = [slice_.quantile_us("rpc", level) / 1000 for level in ("max", "p99")]
-    return [phase, found["seconds"], late, computed, found["longest_cpu_ms"],
-            _collector_ms(found), *outside]  # fmt: skip
+    return [
+        phase,
+        found["seconds"],
+        late,
+        computed,
+        found["longest_cpu_ms"],
+        _collector_ms(found),
+        *outside,
+    ]
 
 
 def _loaded_probe(ctx: Context, server: Process) -> Slice:
     """Reads at a fixed rate while sessions load the service with half of what it can do."""
     seconds = ctx.settings.seconds * ctx.scale(4, 1)
     load = command(
-        ctx.tools, server, "sessions", pool=POOL, rate=ctx.scale(4000, 1000), batch=10, workers=8,
-        gateways=2, seconds=seconds + 1, warmup=0,
-    )  # fmt: skip
+        ctx.tools,
+        server,
+        "sessions",
+        pool=POOL,
+        rate=ctx.scale(4000, 1000),
+        batch=10,
+        workers=8,
+        gateways=2,
+        seconds=seconds + 1,
+        warmup=0,
+    )
     with subprocess.Popen(load, stdout=subprocess.DEVNULL) as loading:
         try:
             return ctx.slice(server, "probe", rate=_PROBES, callers=64, seconds=seconds)
@@ -133,34 +171,54 @@ def watcher(ctx: Context) -> None:
                 lost = ctx.guard.lost_percent()
                 slice_ = (
                     ctx.slice(server, "sessions", **options)
-                    if name == "without" else _watched_slice(ctx, server, options)
-                )  # fmt: skip
+                    if name == "without"
+                    else _watched_slice(ctx, server, options)
+                )
                 if max(lost, ctx.guard.lost_percent()) <= ctx.guard.limit:
                     break
             if name == "with":
                 grown.append((server.resident_bytes() - resident) / 1e6)
             rounds[name].append(slice_)
             ctx.results.keep(ctx.name, name, number, slice_)
-            ctx.say(f"  watcher {number + 1} {name}: p99 "
-                    f"{slice_.quantile_us('enqueue', 'p99') / 1000:.2f} ms")  # fmt: skip
+            ctx.say(
+                f"  watcher {number + 1} {name}: p99 "
+                f"{slice_.quantile_us('enqueue', 'p99') / 1000:.2f} ms"
+            )
     pairs = list(zip(rounds["with"], rounds["without"], strict=True))
     for series in ("enqueue", "lifecycle"):
         if not all(slice_.quantile_us(series, "p99") for pair in pairs for slice_ in pair):
             continue
         ctx.results.add(
-            "watcher", f"p99 of {series} with a watcher {behind:,} behind, against without",
-            [a.quantile_us(series, "p99") / b.quantile_us(series, "p99") for a, b in pairs], "x",
-            at_most=True, note="asked for: unchanged; read it with its spread",
-        )  # fmt: skip
-    ctx.results.add("watcher", "memory added by the watcher", grown, "MB",
-                    accept=_WATCHER_ASKED_MB, at_most=True)  # fmt: skip
+            "watcher",
+            f"p99 of {series} with a watcher {behind:,} behind, against without",
+            [a.quantile_us(series, "p99") / b.quantile_us(series, "p99") for a, b in pairs],
+            "x",
+            at_most=True,
+            note="asked for: unchanged; read it with its spread",
+        )
+    ctx.results.add(
+        "watcher",
+        "memory added by the watcher",
+        grown,
+        "MB",
+        accept=_WATCHER_ASKED_MB,
+        at_most=True,
+    )
 
 
 def _watched_slice(ctx: Context, server: Process, options: dict[str, Any]) -> Slice:
     """Runs a slice of load while somebody reads the log from its beginning, slowly."""
     seconds = ctx.settings.seconds + ctx.settings.warmup + 1
-    reader = command(ctx.tools, server, "watch", after=0, per_second=2000, seconds=seconds, warmup=0,
-                     connections=1)  # fmt: skip
+    reader = command(
+        ctx.tools,
+        server,
+        "watch",
+        after=0,
+        per_second=2000,
+        seconds=seconds,
+        warmup=0,
+        connections=1,
+    )
     with subprocess.Popen(reader, stdout=subprocess.PIPE, text=True) as reading:
         slice_ = ctx.slice(server, "sessions", **options)
         told = json.loads(reading.communicate(timeout=60)[0].splitlines()[-1])

@@ -13,12 +13,12 @@ _COLOURS = {"goal": _GREEN, "accepted": _BLUE, "missed": _RED}
 def draw(results: Results, folder: Path) -> list[Path]:
     """Draws what there is to draw; returns the files (none without matplotlib)."""
     try:
-        import matplotlib as mpl
+        import matplotlib as mpl  # noqa: PLC0415 - an extra that only pictures need
     except ImportError:
         return []
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "fairsched"
-    import matplotlib.pyplot as plt
+    import matplotlib.pyplot as plt  # noqa: PLC0415
 
     drawn = []
     for name, picture in _PICTURES.items():
@@ -45,8 +45,13 @@ def _against_limits(results: Results, plt: Any) -> Any:
         axes.barh(row, part, color=_COLOURS.get(measure.verdict, _GREY), height=0.6)
         if measure.goal:
             axes.plot(_part(measure, measure.goal), row, "k|", markersize=12)
-        axes.text(max(part, 0.02) + 0.02, row, f"{measure.value:,.3g} {measure.unit}", va="center",
-                  fontsize=8)  # fmt: skip
+        axes.text(
+            max(part, 0.02) + 0.02,
+            row,
+            f"{measure.value:,.3g} {measure.unit}",
+            va="center",
+            fontsize=8,
+        )
     axes.axvline(1, color="black", linewidth=1)
     axes.set_yticks(range(len(asked)), [m.what for m in reversed(asked)], fontsize=8)
     axes.set_xlim(0, max(3.0, *(min(_part(m, m.value), 6) for m in asked)) * 1.15)
@@ -91,8 +96,13 @@ def _open_loop(results: Results, plt: Any) -> Any:
     for shape, colour in (("unary", _BLUE), ("sessions", _GREEN)):
         rows = [row for row in table.rows if row[0] == shape]
         for column, style, name in ((6, "o-", "p50"), (7, "o--", "p99")):
-            axes.plot([row[2] for row in rows], [row[column] for row in rows], style, color=colour,
-                      label=f"{shape}, whole lifecycle {name}")  # fmt: skip
+            axes.plot(
+                [row[2] for row in rows],
+                [row[column] for row in rows],
+                style,
+                color=colour,
+                label=f"{shape}, whole lifecycle {name}",
+            )
     axes.set_xlabel("arrivals a second (50, 80, 95 % of capacity)")
     axes.set_ylabel("ms from the intended time")
     axes.set_yscale("log")
@@ -131,10 +141,20 @@ def _rivals_fairness(results: Results, plt: Any) -> Any:
         table.columns.index(f"{kind} users' mean wait, s") for kind in ("light", "heavy")
     )
     places = range(len(names))
-    axes.bar([p - 0.2 for p in places], [row[light] for row in table.rows], 0.4, color=_GREEN,
-             label="light users")  # fmt: skip
-    axes.bar([p + 0.2 for p in places], [row[heavy] for row in table.rows], 0.4, color=_GREY,
-             label="heavy users")  # fmt: skip
+    axes.bar(
+        [p - 0.2 for p in places],
+        [row[light] for row in table.rows],
+        0.4,
+        color=_GREEN,
+        label="light users",
+    )
+    axes.bar(
+        [p + 0.2 for p in places],
+        [row[heavy] for row in table.rows],
+        0.4,
+        color=_GREY,
+        label="heavy users",
+    )
     axes.set_xticks(list(places), names, rotation=20, ha="right", fontsize=8)
     axes.set_ylabel("mean wait, s")
     axes.legend(frameon=False)

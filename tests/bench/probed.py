@@ -2,10 +2,10 @@
 
     python -m tests.bench.probed serve …
 
-Runs the command line of the service unchanged.  A timer on its loop looks every millisecond how late
-it is; the collector reports its pauses.  A late timer is split in two by the thread's CPU clock: what
-the service itself computed in that time, and what the machine gave to others.  SIGUSR1 writes what
-was found since the last time to `$BENCH_PAUSES` and begins anew.
+Runs the command line of the service unchanged.  A timer on its loop looks every millisecond how
+late it is; the collector reports its pauses.  A late timer is split in two by the thread's CPU
+clock: what the service itself computed in that time, and what the machine gave to others.  SIGUSR1
+writes what was found since the last time to `$BENCH_PAUSES` and begins anew.
 """
 
 import asyncio

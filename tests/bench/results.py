@@ -96,9 +96,18 @@ class Results:
     ) -> Measure:
         """Adds a measure: the median of `values`."""
         measure = Measure(
-            benchmark, what, median(values), unit, min(values), max(values), len(values),
-            accept, goal, at_most, note,
-        )  # fmt: skip
+            benchmark,
+            what,
+            median(values),
+            unit,
+            min(values),
+            max(values),
+            len(values),
+            accept,
+            goal,
+            at_most,
+            note,
+        )
         self.measures.append(measure)
         return measure
 

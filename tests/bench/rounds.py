@@ -1,8 +1,8 @@
 """Alternating, guarded rounds: the only way numbers of a shared machine can be compared.
 
 Everything that is compared runs in the same rounds, one slice after the other, in turning order.
-A slice counts when both spin tests beside it were good; it is repeated otherwise.  Ratios are formed
-inside a round, and medians over the rounds.
+A slice counts when both spin tests beside it were good; it is repeated otherwise.  Ratios are
+formed inside a round, and medians over the rounds.
 """
 
 import statistics

@@ -64,8 +64,10 @@ class Process:
         with (self.folder / "output.txt").open("wb") as output:
             self._process = subprocess.Popen(
                 [*command, "--port-file", str(port_file)],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
         while not port_file.exists():
             if self._process.poll() is not None or time.perf_counter() - began > timeout:
                 tail = self.output()[-2000:]

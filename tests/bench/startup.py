@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from scheduler_service.app.recovery import collector_paused
 from scheduler_service.app.ports import Durability
+from scheduler_service.app.recovery import collector_paused
 from scheduler_service.store.directory import DataDirectory
 from scheduler_service.store.snapshotter import make_snapshot
 from scheduler_service.store.sqlite import SqliteStore
@@ -60,15 +60,25 @@ def start_replay(ctx: Context) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     empty = ctx.service().start_seconds
     ctx.results.add(
-        "start-replay", f"start-up replaying {records:,} records", seconds, "s",
-        accept=_REPLAY_ASKED[0], goal=_REPLAY_ASKED[1], at_most=True,
-    )  # fmt: skip
+        "start-replay",
+        f"start-up replaying {records:,} records",
+        seconds,
+        "s",
+        accept=_REPLAY_ASKED[0],
+        goal=_REPLAY_ASKED[1],
+        at_most=True,
+    )
     ctx.results.tables.append(
-        Table("start-replay", "Start-up without a snapshot",
-              ["what", "seconds", "bytes a record"],
-              [[f"{records:,} records", sorted(seconds)[len(seconds) // 2], size / records],
-               ["an empty log", empty, 0]])
-    )  # fmt: skip
+        Table(
+            "start-replay",
+            "Start-up without a snapshot",
+            ["what", "seconds", "bytes a record"],
+            [
+                [f"{records:,} records", sorted(seconds)[len(seconds) // 2], size / records],
+                ["an empty log", empty, 0],
+            ],
+        )
+    )
 
 
 @benchmark("start-snapshot", "Start-up with ten million records behind a snapshot", long=True)
@@ -86,6 +96,11 @@ def start_snapshot(ctx: Context) -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     ctx.results.add(
-        "start-snapshot", f"start-up from {records:,} records behind a snapshot", seconds, "s",
-        accept=_BEHIND_ASKED[0], goal=_BEHIND_ASKED[1], at_most=True,
-    )  # fmt: skip
+        "start-snapshot",
+        f"start-up from {records:,} records behind a snapshot",
+        seconds,
+        "s",
+        accept=_BEHIND_ASKED[0],
+        goal=_BEHIND_ASKED[1],
+        at_most=True,
+    )

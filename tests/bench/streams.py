@@ -72,32 +72,45 @@ def worker_session(ctx: Context) -> None:
         cells.append(ctx.cell("echo session 10", echo, "echo-session", streams=16, batch=10))
     found = ctx.alternate(cells)
     table = Table(
-        "worker-session", "Worker sessions, 16 streams, on a backlog",
+        "worker-session",
+        "Worker sessions, 16 streams, on a backlog",
         ["cell", "items/s", "x echo RPC/s", "messages/s", "CPU us/item"],
-    )  # fmt: skip
+    )
     for batch in sizes:
         name = f"worker session {batch}"
         ratios = found.ratios(name, lifecycle_rate, "echo c64", rpc_rate)
         accept, goal = _ASKED.get(batch, (None, None))
         measure = ctx.results.add(
-            "worker-session", f"dispatch + complete a second, {batch} items a message", ratios,
-            "x echo", accept=accept, goal=goal,
-        )  # fmt: skip
-        table.rows.append([
-            name, found.median(name, lifecycle_rate), measure.value,
-            found.median(name, lambda s: s.rate("dispatch_message")),
-            found.median(name, lambda s: s.cpu_us("lifecycle")),
-        ])  # fmt: skip
+            "worker-session",
+            f"dispatch + complete a second, {batch} items a message",
+            ratios,
+            "x echo",
+            accept=accept,
+            goal=goal,
+        )
+        table.rows.append(
+            [
+                name,
+                found.median(name, lifecycle_rate),
+                measure.value,
+                found.median(name, lambda s: s.rate("dispatch_message")),
+                found.median(name, lambda s: s.cpu_us("lifecycle")),
+            ]
+        )
     if not ctx.quick:
         name = "echo session 10"
         ratios = found.ratios(
             name, lambda s: s.rate("message", "items_per_s"), "echo c64", rpc_rate
         )
-        table.rows.append([
-            name, found.median(name, lambda s: s.rate("message", "items_per_s")),
-            sorted(ratios)[len(ratios) // 2], found.median(name, lambda s: s.rate("message")),
-            found.median(name, lambda s: s.cpu_us("message", "items_per_s")),
-        ])  # fmt: skip
+        table.rows.append(
+            [
+                name,
+                found.median(name, lambda s: s.rate("message", "items_per_s")),
+                sorted(ratios)[len(ratios) // 2],
+                found.median(name, lambda s: s.rate("message")),
+                found.median(name, lambda s: s.cpu_us("message", "items_per_s")),
+            ]
+        )
     ctx.results.tables.append(table)
 
 
@@ -107,7 +120,7 @@ def lifecycle_sessions(ctx: Context) -> None:
     echo, service = ctx.echo(), ctx.service()
     shapes = {
         "10 a message": {"batch": 10, "in_system": 1000},
-        "50 a message": {"batch": 50, "in_system": 4000},
+        "50 a message": {"batch": 50, "in_system": 2000},
     }
     cells = [ctx.cell("echo c64", echo, "echo", callers=64)]
     cells += [
@@ -117,18 +130,25 @@ def lifecycle_sessions(ctx: Context) -> None:
     found = ctx.alternate(cells)
     for name in shapes:
         ctx.results.add(
-            "lifecycle-sessions", f"lifecycles a second, {name}",
-            found.values(name, lifecycle_rate), "/s",
-        )  # fmt: skip
+            "lifecycle-sessions",
+            f"lifecycles a second, {name}",
+            found.values(name, lifecycle_rate),
+            "/s",
+        )
         ctx.results.add(
-            "lifecycle-sessions", f"lifecycles against echo RPCs, {name}",
-            found.ratios(name, lifecycle_rate, "echo c64", rpc_rate), "x echo",
-            accept=_LIFECYCLE_ASKED[0], goal=_LIFECYCLE_ASKED[1],
-        )  # fmt: skip
+            "lifecycle-sessions",
+            f"lifecycles against echo RPCs, {name}",
+            found.ratios(name, lifecycle_rate, "echo c64", rpc_rate),
+            "x echo",
+            accept=_LIFECYCLE_ASKED[0],
+            goal=_LIFECYCLE_ASKED[1],
+        )
         ctx.results.add(
-            "lifecycle-sessions", f"server CPU a lifecycle, {name}",
-            found.values(name, lambda s: s.cpu_us("lifecycle")), "us",
-        )  # fmt: skip
+            "lifecycle-sessions",
+            f"server CPU a lifecycle, {name}",
+            found.values(name, lambda s: s.cpu_us("lifecycle")),
+            "us",
+        )
 
 
 @benchmark("backlog", "A million waiting requests against an empty queue", in_quick=False)
@@ -149,11 +169,16 @@ def backlog(ctx: Context) -> None:
     found = ctx.alternate(cells)
     for name, (_, _, rate) in shapes.items():
         ctx.results.add(
-            "backlog", f"rate with {size:,} waiting against empty, {name}",
-            found.ratios(f"full {name}", rate, f"empty {name}"), "x empty",
-            accept=_BACKLOG_ASKED[0], goal=_BACKLOG_ASKED[1],
-        )  # fmt: skip
+            "backlog",
+            f"rate with {size:,} waiting against empty, {name}",
+            found.ratios(f"full {name}", rate, f"empty {name}"),
+            "x empty",
+            accept=_BACKLOG_ASKED[0],
+            goal=_BACKLOG_ASKED[1],
+        )
     ctx.results.add(
-        "backlog", f"server CPU a call with {size:,} waiting against empty, unary c64",
-        found.ratios("full unary c64", rpc_cpu, "empty unary c64"), "x empty",
-    )  # fmt: skip
+        "backlog",
+        f"server CPU a call with {size:,} waiting against empty, unary c64",
+        found.ratios("full unary c64", rpc_cpu, "empty unary c64"),
+        "x empty",
+    )

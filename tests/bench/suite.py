@@ -105,9 +105,12 @@ class Context:
             self.say(f"  {self.name} {number + 1}  {cell:28} {_brief(slice_)}{noise}{errors}")
 
         found = alternate(
-            cells, rounds=rounds or self.settings.rounds, guard=self.guard,
-            attempts=self.settings.attempts, told=told,
-        )  # fmt: skip
+            cells,
+            rounds=rounds or self.settings.rounds,
+            guard=self.guard,
+            attempts=self.settings.attempts,
+            told=told,
+        )
         guard = self.results.guard
         guard["slices kept although noisy"] = (
             guard.get("slices kept although noisy", 0) + found.noisy

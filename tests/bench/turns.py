@@ -30,28 +30,39 @@ def acquire(ctx: Context) -> None:
     syncs.append(machine.sync_microseconds(ctx.settings.data))
     sync_ms = {level: max(sync[f"{level}_us"] for sync in syncs) / 1000 for level in ("p50", "p99")}
     table = Table(
-        "acquire", f"Acquire, open loop of {RATE}/s (Poisson), ms from the intended time",
+        "acquire",
+        f"Acquire, open loop of {RATE}/s (Poisson), ms from the intended time",
         ["pool", "granted p50", "granted p99", "granted max", "queued p50", "pacer p99"],
-        note=f"a sync of 4 KiB on this disk: p50 {sync_ms['p50']:.2f} ms, p99 {sync_ms['p99']:.2f} ms",
-    )  # fmt: skip
+        note=f"a 4 KiB sync here: p50 {sync_ms['p50']:.2f} ms, p99 {sync_ms['p99']:.2f} ms",
+    )
     for cell in cells:
 
         def ms(series: str, level: str, name: str = cell.name) -> float:
             return found.median(name, lambda s: s.quantile_us(series, level)) / 1000
 
-        table.rows.append([
-            cell.name, ms("granted", "p50"), ms("granted", "p99"), ms("granted", "max"),
-            ms("queued", "p50"), ms("pacer", "p99"),
-        ])  # fmt: skip
+        table.rows.append(
+            [
+                cell.name,
+                ms("granted", "p50"),
+                ms("granted", "p99"),
+                ms("granted", "max"),
+                ms("queued", "p50"),
+                ms("pacer", "p99"),
+            ]
+        )
     ctx.results.tables.append(table)
     for name in ("gate", "pull"):
         for level, (accept, goal) in _ASKED_MS.items():
             ctx.results.add(
-                "acquire", f"Acquire to Granted, {name}, {level}",
-                found.values(name, _granted_ms(level)), "ms",
-                accept=accept + sync_ms[level], goal=goal + sync_ms[level], at_most=True,
-                note=f"limits are {accept:g} and {goal:g} ms plus the sync's own {sync_ms[level]:.2f}",
-            )  # fmt: skip
+                "acquire",
+                f"Acquire to Granted, {name}, {level}",
+                found.values(name, _granted_ms(level)),
+                "ms",
+                accept=accept + sync_ms[level],
+                goal=goal + sync_ms[level],
+                at_most=True,
+                note=f"limits: {accept:g} and {goal:g} ms plus the sync's own {sync_ms[level]:.2f}",
+            )
 
 
 def _granted_ms(level: str) -> Callable[[Slice], float]:

@@ -1,12 +1,12 @@
 """The multi-tenant trace as a load on a real queue, and what the order it was taken in was worth.
 
-The trace is a two-minute part of a stream generated from real clients' profiles (see SOURCE.md beside
-it).  Its times are compressed, and a server is busy for a fixed time a token, so that 1.2 times of
-what the servers can do arrives: during the arrivals somebody has to wait, the question is who.
+The trace is a two-minute part of a stream generated from real clients' profiles (see SOURCE.md
+beside it).  Its times are compressed, and a server is busy for a fixed time a token, so that 1.2
+times of what the servers can do arrives: somebody has to wait, the question is who.
 
 Measures:
-    waits       from arrival to begin, of light and heavy users apart.  Light: users whose whole demand
-                lies below an equal share of the capacity (max-min).
+    waits       from arrival to begin, of light and heavy users apart.  Light: users whose whole
+                demand lies below an equal share of the capacity (max-min).
     gap         largest difference of service, in tokens, between two users while both had something
                 waiting, divided by the largest request.
     Jain        Jain's index over users of what they got while requests arrived, divided by their
@@ -118,10 +118,13 @@ def judge(play: Play, records: list[Record]) -> Fairness:
     jain = sum(parts) ** 2 / (len(parts) * sum(part**2 for part in parts))
     ends = max(ended for _, _, ended in records)
     return Fairness(
-        *_mean_and_p99(waits[True]), *_mean_and_p99(waits[False]),
+        *_mean_and_p99(waits[True]),
+        *_mean_and_p99(waits[False]),
         largest_gap(play, began) / max(arrival.cost for arrival in play.arrivals),
-        jain, ends, _inversions(play, began),
-    )  # fmt: skip
+        jain,
+        ends,
+        _inversions(play, began),
+    )
 
 
 def _mean_and_p99(values: list[float]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""LiteLLM's own scheduler, its queue in Redis: python -m tests.bench.rivals.litellm_client MODE PORT …
+"""LiteLLM's scheduler, its queue in Redis: python -m tests.bench.rivals.litellm_client MODE PORT …
 
     rate PORT COUNT CALLERS      calls that wait for their turn; there is nothing to complete
     latency PORT COUNT           one at a time
@@ -16,10 +16,10 @@ import uuid
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
-from litellm.caching.caching import RedisCache  # noqa: E402
-from litellm.scheduler import FlowItem, Scheduler  # noqa: E402
+from litellm.caching.caching import RedisCache
+from litellm.scheduler import FlowItem, Scheduler
 
-from tests.bench.rivals import common  # noqa: E402
+from tests.bench.rivals import common
 
 _TIMEOUT_SECONDS = 600.0
 

@@ -54,6 +54,11 @@ async def _replay(target: str, play: Play) -> list[common.Record]:
             )
 
         return await common.replay(
-            play.arrivals, servers=SERVERS, unit_seconds=play.unit_seconds, put=put, take=take,
-            done=done, index_of=lambda item: int(item.request_id.rsplit("-", 1)[1]),
-        )  # fmt: skip
+            play.arrivals,
+            servers=SERVERS,
+            unit_seconds=play.unit_seconds,
+            put=put,
+            take=take,
+            done=done,
+            index_of=lambda item: int(item.request_id.rsplit("-", 1)[1]),
+        )

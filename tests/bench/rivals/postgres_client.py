@@ -28,8 +28,10 @@ async def replay(folder: str, trace: str, servers: int, unit: float) -> None:
     async def put(arrival: common.Arrival) -> None:
         await pool.execute(
             "INSERT INTO jobs (user_id, cost, body) VALUES ($1, $2, $3)",
-            arrival.user, arrival.cost, str(arrival.index),
-        )  # fmt: skip
+            arrival.user,
+            arrival.cost,
+            str(arrival.index),
+        )
 
     async def take(_server: int) -> Any:
         row = await pool.fetchrow(_TAKE)
@@ -41,9 +43,14 @@ async def replay(folder: str, trace: str, servers: int, unit: float) -> None:
         await pool.execute("DELETE FROM jobs WHERE id = $1", item["id"])
 
     records = await common.replay(
-        common.read_trace(trace), servers=servers, unit_seconds=unit, put=put, take=take,
-        done=done, index_of=lambda row: int(row["body"]),
-    )  # fmt: skip
+        common.read_trace(trace),
+        servers=servers,
+        unit_seconds=unit,
+        put=put,
+        take=take,
+        done=done,
+        index_of=lambda row: int(row["body"]),
+    )
     common.say(records=records)
 
 

@@ -64,9 +64,14 @@ async def replay(port: int, shape: str, trace: str, servers: int, unit: float) -
             return int(item)
 
     records = await common.replay(
-        arrivals, servers=servers, unit_seconds=unit, put=put, take=take, done=done,
+        arrivals,
+        servers=servers,
+        unit_seconds=unit,
+        put=put,
+        take=take,
+        done=done,
         index_of=index_of,
-    )  # fmt: skip
+    )
     common.say(records=records)
 
 

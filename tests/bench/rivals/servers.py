@@ -181,10 +181,19 @@ class Redis(Server):
         super().__init__("redis", root)
         self.port = _free_port()
         self._start(
-            [program, str(HERE / "redis" / "redis.conf"), "--port", str(self.port),
-             "--dir", str(self.folder), "--appendfsync", appendfsync],
-            lambda: _answers(self.port), signal.SIGTERM,
-        )  # fmt: skip
+            [
+                program,
+                str(HERE / "redis" / "redis.conf"),
+                "--port",
+                str(self.port),
+                "--dir",
+                str(self.folder),
+                "--appendfsync",
+                appendfsync,
+            ],
+            lambda: _answers(self.port),
+            signal.SIGTERM,
+        )
 
 
 class Postgres(Server):
@@ -198,13 +207,18 @@ class Postgres(Server):
             account = pwd.getpwnam("postgres")
             os.chown(self.folder, account.pw_uid, account.pw_gid)
             self._as_user = [
-                "setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"
-            ]  # fmt: skip
+                "setpriv",
+                f"--reuid={account.pw_uid}",
+                f"--regid={account.pw_gid}",
+                "--clear-groups",
+            ]
         data = self.folder / "data"
         subprocess.run(
             [*self._as_user, initdb, "-U", "bench", "-A", "trust", "-D", str(data), "-E", "UTF8"],
-            check=True, stdout=subprocess.DEVNULL, cwd=self.folder,
-        )  # fmt: skip
+            check=True,
+            stdout=subprocess.DEVNULL,
+            cwd=self.folder,
+        )
         shutil.copy(HERE / "postgres" / "postgresql.conf", self.folder / "queue.conf")
         (self.folder / "queue.conf").chmod(0o644)
         with (data / "postgresql.conf").open("a") as file:
@@ -217,10 +231,23 @@ class Postgres(Server):
     def sql(self, text: str) -> str:
         """Runs SQL and returns what it printed."""
         done = subprocess.run(
-            [find("psql", install=False), "-h", str(self.folder), "-U", "bench", "-d", "postgres",
-             "-qAtX", "-v", "ON_ERROR_STOP=1"],
-            input=text, check=True, capture_output=True, text=True,
-        )  # fmt: skip
+            [
+                find("psql", install=False),
+                "-h",
+                str(self.folder),
+                "-U",
+                "bench",
+                "-d",
+                "postgres",
+                "-qAtX",
+                "-v",
+                "ON_ERROR_STOP=1",
+            ],
+            input=text,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         return done.stdout
 
     def _serves(self) -> bool:
