@@ -1,6 +1,5 @@
 """`fairsched tail`: decisions as they become durable."""
 
-import threading
 from typing import Annotated
 
 import typer
@@ -39,7 +38,7 @@ def tail(
     )
     try:
         if follow:
-            decisions = session.client.watch(after, wanted, stop=threading.Event())
+            decisions = session.client.watch(after, wanted)
         else:
             page = pb.ListDecisionsRequest(after_sequence=after or 0, filter=wanted, page_size=1000)
             decisions = session.client.pages(session.client.audit.ListDecisions, page, "decisions")

@@ -235,16 +235,18 @@ async def test_refused_worker_says_why(client, stream):
 async def test_work_survives_a_restart_of_the_service(own_service: ServiceProcess, stream):
     """Killing the service loses no request and runs none twice; the worker goes on by itself."""
     runs = collections.Counter()
+    twenty = asyncio.Event()
 
     async def handler(job):
         runs[job.dispatch.request_id] += 1
+        if len(runs) == 20:
+            twenty.set()
         await asyncio.sleep(0.05)
 
     async with AsyncFairsched(own_service.target) as client:
         ids = await enqueue(client, "default", 60)
         async with at_work(client.worker("w", ["default"], handler, concurrency=2, stream=stream)):
-            while len(runs) < 20:
-                await asyncio.sleep(0.01)
+            await asyncio.wait_for(twenty.wait(), 30)
             await asyncio.to_thread(own_service.kill)
             await asyncio.to_thread(own_service.start)
             for request_id in ids:

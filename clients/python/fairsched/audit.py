@@ -1,6 +1,7 @@
 """Follows the decision log: resumes where it stopped, says so when the log no longer goes back."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, cast
 
@@ -10,8 +11,6 @@ from fairsched.v1 import audit_service_pb2 as pb
 from fairsched.v1 import audit_service_pb2_grpc as pb_grpc
 
 if TYPE_CHECKING:
-    import threading
-
     from fairsched.async_calls import AsyncStream
     from fairsched.sync_calls import SyncStream
 
@@ -73,11 +72,12 @@ def watch_in_thread(
     after_sequence: int | None = None,
     filter: pb.DecisionFilter | None = None,  # noqa: A002
     *,
-    stop: "threading.Event",
+    stop: threading.Event | None = None,
     include_records: bool = False,
     reconnect: bool = True,
 ) -> Iterator[pb.WatchDecisionsResponse]:
     """Does what `watch` does, for threads, until `stop` is set."""
+    stop = stop or threading.Event()
     backoff = Backoff()
     while not stop.is_set():
         request = pb.WatchDecisionsRequest(

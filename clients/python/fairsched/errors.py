@@ -14,6 +14,7 @@ The tree; the names on the right are the gRPC codes that lead there:
     │   ├── DeniedError             PERMISSION_DENIED
     │   ├── UnauthenticatedError    UNAUTHENTICATED
     │   ├── UnavailableError        UNAVAILABLE          not there, or not yet; calls were retried
+    │   │                           CANCELLED            the service stopped while it was called
     │   └── DeadlineError           DEADLINE_EXCEEDED    no answer in time; it may have been done
     ├── NotGrantedError             the request ended before, or without, its turn
     └── MisuseError                 a client used after a fork, from a second event loop, or closed
@@ -160,6 +161,12 @@ _BY_CODE: dict[grpc.StatusCode, type[CallError]] = {
     grpc.StatusCode.UNAVAILABLE: UnavailableError,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineError,
 }
+_CANCELLED_HERE = frozenset({"Locally cancelled by application!", "Channel closed!"})
+"""What gRPC says of a call that this side cancelled.
+
+Any other CANCELLED comes from a server that stops: gRPC drops a call that arrives just then without
+asking the service, and cuts off what still runs after the grace time.
+"""
 _BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -182,7 +189,10 @@ def from_status(
             violations = [(item.field, item.description) for item in bad.field_violations]
         elif detail.Unpack(retry):
             retry_after = retry.retry_delay.ToTimedelta().total_seconds()
-    return _BY_CODE.get(code, CallError)(
+    kind = _BY_CODE.get(code, CallError)
+    if code is grpc.StatusCode.CANCELLED and details not in _CANCELLED_HERE:
+        kind = UnavailableError
+    return kind(
         code,
         details or code.name,
         reason=reason,

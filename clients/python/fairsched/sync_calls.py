@@ -140,6 +140,48 @@ class SyncUnary(_Method):
         except grpc.RpcError as error:
             raise errors.from_rpc_error(error) from error
 
+    def start(
+        self,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        wait_for_ready: bool | None = None,
+    ) -> "Pending[Any]":
+        """Begins the call; see `__call__`."""
+        connection = self._calls.connection
+        return Pending(
+            self._open("unary_unary").future(
+                request,
+                timeout=connection.timeout if timeout is None else timeout,
+                metadata=connection.metadata(),
+                wait_for_ready=wait_for_ready,
+            )
+        )
+
+
+class Pending(Generic[Response]):
+    """A unary call under way, which another thread may cancel."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def result(self) -> Response:
+        """Waits for the answer.
+
+        Raises:
+            CallError: The typed error; `CallError` with CANCELLED if it was cancelled.
+        """
+        try:
+            return cast("Response", self._call.result())
+        except grpc.FutureCancelledError:
+            raise errors.CallError(grpc.StatusCode.CANCELLED, "cancelled") from None
+        except grpc.RpcError as error:
+            raise errors.from_rpc_error(error) from error
+
+    def cancel(self) -> None:
+        """Gives up waiting; the service sees it."""
+        self._call.cancel()
+
 
 class SyncStream(Iterator[Response], Generic[Response]):
     """A running stream: iterate for what comes, `cancel` when done with it (from any thread)."""

@@ -205,7 +205,7 @@ class Fairsched:
             self.audit,
             after_sequence,
             filter,
-            stop=stop or threading.Event(),
+            stop=stop,
             include_records=include_records,
             reconnect=reconnect,
         )

@@ -13,17 +13,22 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+import grpc
 
 from fairsched import errors, jobs
 from fairsched.async_jobs import COMPLETIONS_MAX
-from fairsched.async_worker import LAST_REPORT_S
+from fairsched.async_worker import LAST_REPORT_S, RETRY_MAX_S, STOP_ASKING_S
 from fairsched.backoff import Backoff
 from fairsched.connection import ANSWER_MARGIN_S
 from fairsched.requests import seconds
 from fairsched.sync_leases import LeaseKeeper
 from fairsched.v1 import scheduler_service_pb2 as pb
 from fairsched.v1 import scheduler_service_pb2_grpc as pb_grpc
+
+if TYPE_CHECKING:
+    from fairsched.sync_calls import Pending, SyncUnary
 
 log = logging.getLogger("fairsched")
 
@@ -75,6 +80,7 @@ class Worker:
         self._completions: list[pb.CompleteRequest] = []
         self._changed = threading.Condition()
         self._asking = False
+        self._poll: Pending[Any] | None = None
         self._ended = False
         self._stopping = threading.Event()
         self._leases = LeaseKeeper(stub, settings.lease_duration)
@@ -113,7 +119,7 @@ class Worker:
         return self._stopping.is_set() or len(self._jobs) < self.settings.concurrency
 
     def _drain(self) -> None:
-        """Makes a call that waits for work return at once."""
+        """Makes a call that waits for work return at once; drops it if it does not."""
         with self._changed:
             self._changed.notify_all()
         if self._session_id:
@@ -121,6 +127,11 @@ class Worker:
                 self._stub.DrainWorker(pb.DrainWorkerRequest(worker_id=self._session_id))
             except errors.FairschedError as error:
                 log.info("the service could not be told that the worker stops: %s", error)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._asking, STOP_ASKING_S)
+            poll = self._poll
+        if poll is not None:
+            poll.cancel()
 
     def _register(self) -> None:
         request = self.settings.registration()
@@ -132,8 +143,8 @@ class Worker:
 
     def _persistently(self, call: Callable[[], Any]) -> Any:
         """Repeats a call while the service is away or full; returns None when stopped."""
-        backoff = Backoff(longest=1.0)
-        while True:
+        backoff = Backoff(longest=RETRY_MAX_S)
+        while not self._stopping.is_set():
             try:
                 return call()
             except (errors.UnavailableError, errors.DeadlineError) as error:
@@ -142,8 +153,8 @@ class Worker:
             except errors.LimitReachedError as error:
                 pause = error.retry_after or backoff.pause()
                 log.warning("the service is full, again in %.1f s: %s", pause, error)
-            if self._stopping.wait(pause):
-                return None
+            self._stopping.wait(pause)
+        return None
 
     def _ask(self) -> None:
         """Asks for work once, and reports what is done by the way."""
@@ -156,16 +167,18 @@ class Worker:
         timeout = self.settings.poll + ANSWER_MARGIN_S
         response = None
         try:
-            response = self._persistently(
-                lambda: self._stub.NextDispatch(request, timeout=timeout, wait_for_ready=True)
-            )
+            response = self._persistently(lambda: self._await_dispatch(request, timeout))
         except errors.NotFoundError as error:
             if error.reason not in jobs.SESSION_LOST:
                 raise
             self._register()
+        except errors.CallError as error:
+            if not (error.code is grpc.StatusCode.CANCELLED and self._stopping.is_set()):
+                raise
         finally:
             with self._changed:
                 self._asking = False
+                self._changed.notify_all()
                 if response is None:
                     self._completions[:0] = carried
         if response is not None:
@@ -174,6 +187,14 @@ class Worker:
                 self._cancel(lease_id)
             for dispatch in response.dispatches:
                 self._start(dispatch)
+
+    def _await_dispatch(self, request: pb.NextDispatchRequest, timeout: float) -> Any:
+        next_dispatch = cast("SyncUnary", self._stub.NextDispatch)
+        self._poll = next_dispatch.start(request, timeout=timeout, wait_for_ready=True)
+        try:
+            return self._poll.result()
+        finally:
+            self._poll = None
 
     def _take(self) -> list[pb.CompleteRequest]:
         taken = self._completions[:COMPLETIONS_MAX]
@@ -263,6 +284,7 @@ class Worker:
 
     def _finish(self, reporter: threading.Thread) -> None:
         with self._changed:
+            self._asking = True  # so that the reporter reports what finishes meanwhile
             if not self._changed.wait_for(lambda: not self._jobs, self.settings.grace):
                 for job in self._jobs.values():
                     job.stop.set()
