@@ -99,6 +99,8 @@ def safe(value: object) -> Text:
 def facts(pairs: Sequence[tuple[str, object]]) -> None:
     """Prints names and values under each other."""
     grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
     for name, value in pairs:
         grid.add_row(Text(name, style="dim"), safe(value))
     out.print(grid)

@@ -8,6 +8,7 @@ import typer
 from fairsched.v1 import admin_service_pb2 as pb
 from scheduler_service.cli import output
 from scheduler_service.cli.pools import PoolName, paused
+from scheduler_service.cli.requests import state_name
 from scheduler_service.cli.session import Session, remote
 
 
@@ -33,17 +34,15 @@ def stats(
     if session.json_or(responses):
         return
     _show_service(responses[0].service)
-    shown = output.table(
-        "pool", ">users", ">waiting", ">leased", ">redelivery", ">dead", ">oldest",
-        ">gap", ">bound", ">theta", ">dispatched", ">charged", "paused",
-    )  # fmt: skip
-    for response in responses:
-        for one in response.pools:
-            output.row(shown, *_pool_cells(one))
-    output.out.print(shown)
+    found = [one for response in responses for one in response.pools]
+    output.out.print()
+    if len(found) == 1:
+        _show_pool(found[0])
+    else:
+        _list_pools(found)
     output.out.print(
-        "gap: largest minus smallest meter of the users whose turn it may be, in cost units; "
-        "it never exceeds the bound.",
+        "\ngap: largest minus smallest meter of the users whose turn it may be, in cost units; "
+        "it never exceeds the bound",
         style="dim",
     )
 
@@ -86,21 +85,60 @@ def _show_service(service: pb.ServiceStats) -> None:
     )
 
 
-def _pool_cells(one: pb.PoolStats) -> list[object]:
-    has_bound = one.HasField("fairness_bound_micros")
+def _list_pools(pools: list[pb.PoolStats]) -> None:
+    shown = output.table(
+        "pool", ">waiting", ">leased", ">oldest", ">gap of bound", ">dispatched", "paused"
+    )
+    for one in pools:
+        output.row(
+            shown,
+            one.pool,
+            one.waiting_count,
+            one.leased_count,
+            _oldest(one),
+            _gap(one),
+            one.counters.dispatched_count,
+            paused(one),
+        )
+    output.out.print(shown)
+
+
+def _show_pool(one: pb.PoolStats) -> None:
     theta = one.aging_threshold.ToTimedelta() if one.HasField("aging_threshold") else None
-    return [
-        one.pool,
-        one.user_count,
-        one.waiting_count,
-        one.leased_count,
-        one.redelivery_count,
-        one.dead_letter_count,
-        output.span(one.oldest_wait.ToTimedelta()) if one.HasField("oldest_wait") else "",
-        output.units(one.fairness_gap_micros) if has_bound else "",
-        output.units(one.fairness_bound_micros) if has_bound else "unbounded",
-        "" if theta is None else output.span(theta),
-        one.counters.dispatched_count,
-        f"{one.counters.charged_cost:,}",
-        paused(one),
+    sample = f"({one.aging_sample_size} waits in the sample)"
+    compared = one.estimator.compared_count
+    error = f"{one.estimator.used_cost / one.estimator.estimated_cost:.3f}" if compared else "?"
+    ended = {state_name(count.state): count.count for count in one.counters.ended}
+    pairs: list[tuple[str, object]] = [
+        ("pool", one.pool),
+        ("paused", paused(one) or "no"),
+        ("waiting", f"{one.waiting_count:,} of {one.user_count:,} users, oldest {_oldest(one)}"),
+        ("leased", f"{one.leased_count:,} ({one.in_flight_cost:,} cost units)"),
+        ("due for redelivery", one.redelivery_count),
+        ("dead letters", one.dead_letter_count),
+        ("gap of bound", _gap(one)),
+        ("virtual time", output.units(one.virtual_time_micros)),
+        ("aging threshold", f"{output.span(theta)} {sample}" if theta else f"none yet {sample}"),
+        ("short cutoff", f"{one.short_cutoff:,} tokens" if one.short_cutoff else "not learned"),
+        ("output of cap", f"{one.output_ratio_milli / 1000:.3f}"),
+        ("used of estimated", f"{error} over {compared:,} requests"),
+        ("accepted", f"{one.counters.accepted_count:,}"),
+        ("dispatched", f"{one.counters.dispatched_count:,}"),
+        ("charged", f"{one.counters.charged_cost:,} cost units"),
+        ("promoted", f"{one.counters.promoted_count:,}"),
+        ("redelivered", f"{one.counters.redelivered_count:,}"),
+        *((f"ended {name}", f"{count:,}") for name, count in ended.items()),
+        *((f"refused {r.reason}", f"{r.count:,}") for r in one.counters.rejected),
     ]
+    output.facts(pairs)
+
+
+def _oldest(one: pb.PoolStats) -> str:
+    return output.span(one.oldest_wait.ToTimedelta()) if one.HasField("oldest_wait") else "none"
+
+
+def _gap(one: pb.PoolStats) -> str:
+    if not one.HasField("fairness_bound_micros"):
+        return "unbounded"
+    gap, bound = one.fairness_gap_micros, one.fairness_bound_micros
+    return f"{output.units(gap)} of {output.units(bound)}"

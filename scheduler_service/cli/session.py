@@ -105,10 +105,12 @@ class Session:
 
     Attributes:
         client: The connection.
+        target: Where it leads.
         as_json: Whether a script reads the output.
     """
 
     client: Fairsched
+    target: str
     as_json: bool
 
     def json_or(self, messages: Iterable[Message]) -> bool:
@@ -134,7 +136,7 @@ def _connect(
     encrypted = tls_ca or tls_cert or tls_name
     tls = Tls(tls_ca, tls_cert, tls_key, tls_name) if encrypted else None
     token = token_file.read_text().strip() if token_file else None
-    return Session(Fairsched(target, token=token, tls=tls, timeout=timeout), as_json)
+    return Session(Fairsched(target, token=token, tls=tls, timeout=timeout), target, as_json)
 
 
 _OPTIONS = [
@@ -154,7 +156,7 @@ def remote(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(session, **arguments)
         except errors.FairschedError as error:
-            fail(error)
+            fail(error, session.target)
         finally:
             session.client.close()
 
@@ -164,11 +166,16 @@ def remote(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def fail(error: errors.FairschedError) -> NoReturn:
+def fail(error: errors.FairschedError, target: str) -> NoReturn:
     """Says what went wrong in one line, and ends with the exit code for it."""
-    output.err.print(output.safe(f"fairsched: {error}"), style="red")
-    if isinstance(error, errors.CallError) and error.retry_after:
-        output.err.print(f"Try again in {output.span(error.retry_after)}.")
+    text = str(error)
+    if isinstance(error, errors.UnavailableError) and not error.reason:
+        text = f"nobody answers at {target}: {error.message}"
+    elif isinstance(error, errors.DeadlineError):
+        text = f"no answer from {target} in time"
+    elif isinstance(error, errors.CallError) and error.retry_after:
+        text += f" (try again in {output.span(error.retry_after)})"
+    output.err.print(output.safe(f"fairsched: {text}"), style="red")
     raise typer.Exit(exit_code(error)) from None
 
 
