@@ -1,0 +1,38 @@
+"""The table of reports is complete, and every test it names exists."""
+
+import re
+from pathlib import Path
+
+HERE = Path(__file__).parent
+TABLE = (HERE / "README.md").read_text()
+ROWS = re.findall(r"^\| (R\d+) \| ([^|]+) \| ([^|]*) \|", TABLE, re.MULTILINE)
+
+
+def test_every_row_names_a_test():
+    """No report is listed without the test that shows it."""
+    assert len(ROWS) == 87
+    assert [number for number, _, tests in ROWS if "`" not in tests] == []
+
+
+def test_every_test_named_exists():
+    """The files and functions of the table are those of the tree."""
+    missing = []
+    for number, _, tests in ROWS:
+        for name in re.findall(r"`([^`]+)`", tests):
+            file, _, function = name.partition("::")
+            path = HERE.parent / file
+            if not path.is_file() or f"def {function}" not in path.read_text() + "def ":
+                missing.append((number, name))
+
+    assert missing == []
+
+
+def test_every_test_of_this_folder_is_in_the_table():
+    """A test that is named by a number stands in that row."""
+    named = {
+        f"reports/{path.name}::{function}"
+        for path in HERE.glob("test_*.py")
+        for function in re.findall(r"def (test_r\d+\w*)", path.read_text())
+    }
+
+    assert {name for name in named if f"`{name}`" not in TABLE} == set()
