@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+import pytest_asyncio
 
 import fairsched
 from fairsched import AsyncFairsched, new_request
@@ -11,6 +12,19 @@ from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from fairsched.v1.decision_pb2 import RequestState
 from tests.support.service_process import ServiceProcess
+
+
+@pytest.fixture(params=[False, True], ids=["calls", "stream"])
+def stream(request) -> bool:
+    """Whether the gateway says everything over one stream."""
+    return request.param
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def client(target, stream):
+    """An asynchronous client of the shared service."""
+    async with AsyncFairsched(target, stream=stream) as made:
+        yield made
 
 
 async def ended(client: AsyncFairsched, pool: str, request_id: str) -> pb.RequestInfo:
@@ -256,9 +270,9 @@ async def test_turn_can_be_given_to_another_worker(client, make_pool):
     assert info.state == decision_pb2.REQUEST_STATE_SUCCEEDED
 
 
-async def test_wait_survives_a_restart_of_the_service(own_service: ServiceProcess):
+async def test_wait_survives_a_restart_of_the_service(own_service: ServiceProcess, stream):
     """A gateway that waits when the service is killed gets its turn from the next one."""
-    async with AsyncFairsched(own_service.target) as client:
+    async with AsyncFairsched(own_service.target, stream=stream) as client:
         request = new_request(pool="default", user_id="a", cost=1)
         turn_taken = asyncio.Event()
 
@@ -290,9 +304,9 @@ NOWHERE = "127.0.0.1:9"
 """The discard port: nobody listens there."""
 
 
-async def test_closed_refuses_while_nobody_answers():
+async def test_closed_refuses_while_nobody_answers(stream):
     """Without a service a gateway refuses, and counts it."""
-    async with AsyncFairsched(NOWHERE) as client:
+    async with AsyncFairsched(NOWHERE, stream=stream) as client:
         with pytest.raises(fairsched.UnavailableError):
             async with client.acquire(new_request(pool="p", user_id="a", cost=1)):
                 pytest.fail("there is no service")
@@ -302,10 +316,10 @@ async def test_closed_refuses_while_nobody_answers():
         assert client.local_turns.refused_count == 1
 
 
-async def test_open_passes_through_up_to_its_limit():
+async def test_open_passes_through_up_to_its_limit(stream):
     """Without a service an open gateway gives so many local turns at once, and counts them."""
     is_open = fairsched.Open(max_local_in_flight=1)
-    async with AsyncFairsched(NOWHERE, on_unavailable=is_open) as client:
+    async with AsyncFairsched(NOWHERE, on_unavailable=is_open, stream=stream) as client:
         async with client.acquire(new_request(pool="p", user_id="a", cost=1)) as turn:
             assert turn.local
             assert turn.lease_id == ""

@@ -18,17 +18,18 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from fairsched import errors
 from fairsched.backoff import Backoff
-from fairsched.requests import duration, error_text, new_usage, seconds
+from fairsched.requests import error_text, new_usage, seconds
 from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 
 if TYPE_CHECKING:
     from fairsched.async_calls import AsyncStream
     from fairsched.async_client import AsyncFairsched
+    from fairsched.async_gateway_session import SessionWait
 
 log = logging.getLogger("fairsched")
 
@@ -113,7 +114,7 @@ class AsyncTurn:
             )
             lost = (errors.NotFoundError, errors.SupersededError, errors.WrongStateError)
             with contextlib.suppress(*lost):  # then the next grant is under way
-                await self._client.scheduler.Complete(completion)
+                await self._client.complete(completion)
         following = await self._next.get()
         if isinstance(following, errors.FairschedError):
             raise following
@@ -135,7 +136,7 @@ class AsyncAcquire:
         self._request = request
         self._lease_duration = lease_duration
         self._on_queued = on_queued
-        self._stream: AsyncStream[pb.AcquireRequest, pb.AcquireResponse] | None = None
+        self._stream: AsyncStream[pb.AcquireRequest, pb.AcquireResponse] | SessionWait | None = None
         self._accepted = False
         self._turn: AsyncTurn | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -251,12 +252,7 @@ class AsyncAcquire:
     async def _listen(self) -> pb.AcquireGranted:
         """Returns the next grant; opens the stream if there is none."""
         if self._stream is None:
-            call = self._client.scheduler.Acquire(
-                pb.AcquireRequest(
-                    request=self._request, lease_duration=duration(self._lease_duration)
-                )
-            )
-            self._stream = cast("AsyncStream[pb.AcquireRequest, pb.AcquireResponse]", call)
+            self._stream = self._client.open_wait(self._request, self._lease_duration)
         try:
             async for response in self._stream:
                 match response.WhichOneof("event"):
