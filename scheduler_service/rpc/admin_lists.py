@@ -84,6 +84,7 @@ class AdminLists(AdminDesk):
             service=service_stats(self.app, self.seen),
             pools=[pool_stats(pools[name], now_ns, self.seen) for name in names],
             next_page_token=token,
+            sequence=self.engine.state.sequence,
         )
 
     def _pool_names(

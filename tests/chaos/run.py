@@ -106,7 +106,7 @@ class Stage:
             (pool,) = answer.pools
             samples.append(
                 Sample(
-                    answer.service.log.newest_sequence,
+                    answer.sequence,
                     pool.waiting_count,
                     pool.leased_count,
                     pool.redelivery_count,

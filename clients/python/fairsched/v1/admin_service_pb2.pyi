@@ -674,8 +674,13 @@ class GetStatsResponse(_message.Message):
     SERVICE_FIELD_NUMBER: _builtins.int
     POOLS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page."""
+    sequence: _builtins.int
+    """Sequence of the decision log that every count of the pools belongs to: the
+    fold of the log up to it has these counts.
+    """
     @_builtins.property
     def service(self) -> Global___ServiceStats:
         """The service itself."""
@@ -690,10 +695,11 @@ class GetStatsResponse(_message.Message):
         service: Global___ServiceStats | None = ...,
         pools: _abc.Iterable[Global___PoolStats] | None = ...,
         next_page_token: _builtins.str = ...,
+        sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["service", b"service"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "pools", b"pools", "service", b"service"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "pools", b"pools", "sequence", b"sequence", "service", b"service"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
