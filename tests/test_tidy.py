@@ -36,7 +36,16 @@ TOP_LEVEL = {
 }
 """What a visitor sees first; dot-files are not counted."""
 
-SLEEPING_SUITES = {"bench", "clients", "compose", "crash", "integration"}
+SLEEPING_SUITES = {
+    "bench",
+    "chaos",
+    "clients",
+    "compose",
+    "crash",
+    "integration",
+    "reports",
+    "support",
+}
 """The suites that deal with real processes and real time."""
 
 
