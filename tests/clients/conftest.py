@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from fairsched import AsyncFairsched, Fairsched
 from fairsched.v1 import admin_service_pb2, policy_pb2
-from tests.support.service_process import ServiceProcess
+from tests.clients.service_process import ServiceProcess
 
 HERE = Path(__file__).parent
 _numbers = itertools.count(1)

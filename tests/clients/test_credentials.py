@@ -8,7 +8,7 @@ import pytest
 import fairsched
 from fairsched import Fairsched, Tls, new_request
 from fairsched.v1 import admin_service_pb2
-from tests.support.service_process import ServiceProcess
+from tests.clients.service_process import ServiceProcess
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from fairsched.errors import FairschedError
 from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from fairsched.v1.decision_pb2 import RequestState
-from tests.support.service_process import ServiceProcess
+from tests.clients.service_process import ServiceProcess
 
 
 @pytest.fixture(params=[False, True], ids=["calls", "stream"])
