@@ -22,6 +22,7 @@ from scheduler_service.app.ports import (
     Snapshot,
     StoreDamaged,
     StoredGroup,
+    StoreError,
 )
 from scheduler_service.app.recovery import LogSource
 from scheduler_service.audit.seed import oracle_at
@@ -128,7 +129,7 @@ class Verifier:
                     position = group.end
                 if self._progress is not None:
                     self._progress(position.sequence, head.sequence)
-        except (StoreDamaged, codec.FrameError) as damage:
+        except (StoreError, codec.FrameError) as damage:
             verdict.damage = str(damage)
         verdict.ends_at, verdict.chain_hash = position.sequence, position.chain_hash
         if not verdict.damage:

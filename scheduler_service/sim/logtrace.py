@@ -111,7 +111,11 @@ def _kind_and_fields(record: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _snake(record: dict[str, Any]) -> dict[str, Any]:
-    return {_CAPITAL.sub(lambda m: f"_{m[0].lower()}", key): v for key, v in record.items()}
+    return {
+        _CAPITAL.sub(lambda m: f"_{m[0].lower()}", key): value
+        for key, value in record.items()
+        if value is not None
+    }
 
 
 def _time_s(fields: dict[str, Any]) -> float:

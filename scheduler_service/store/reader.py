@@ -21,6 +21,9 @@ _GROUPS = (
     "SELECT first_sequence, last_sequence, chain_hash, now_ns, log_bytes, records FROM log"
     " WHERE last_sequence > ? ORDER BY last_sequence"
 )
+_ROW_TYPES = (int, int, bytes, int, int, bytes)
+"""A damaged row can still be a row, of other types."""
+
 _PAYLOADS = (
     "SELECT request_sequence, payload, metadata FROM payload"
     " WHERE request_sequence IN (SELECT value FROM json_each(?))"
@@ -122,7 +125,10 @@ def _read_into(
     size = 0
     cursor = connection.execute(_GROUPS, (after_sequence,))
     try:
-        for first, last, chain_hash, now_ns, log_bytes, records in cursor:
+        for row in cursor:
+            if tuple(map(type, row)) != _ROW_TYPES:
+                raise StoreDamaged("", after_sequence + 1, "a row holds values of other types")
+            first, last, chain_hash, now_ns, log_bytes, records = row
             page.append(StoredGroup(first, Position(last, chain_hash, now_ns, log_bytes), records))
             size += len(records)
             if size >= max_bytes:
