@@ -99,6 +99,12 @@ for _name, _help in (
     app.command(_name, help=_help, context_settings=late.SETTINGS, rich_help_panel=_EVALUATE)(
         late.forward(_name, "scheduler_service.sim.commands", "sim")
     )
+app.command(
+    "whatif",
+    help="Decide a real log again under another policy.",
+    context_settings=late.SETTINGS,
+    rich_help_panel=_EVALUATE,
+)(late.forward("whatif", "scheduler_service.cli.whatif", "sim"))
 
 
 def main() -> None:
