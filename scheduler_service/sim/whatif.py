@@ -32,8 +32,9 @@ _PERCENT = 99
 
 
 class LoggedRequest(NamedTuple):
-    """A request as the log tells it; times in nanoseconds."""
+    """A request as the log tells it; times in nanoseconds, `order` is that of acceptance."""
 
+    order: int
     accept_ns: int
     request_id: str
     user_id: str
@@ -77,16 +78,16 @@ def read(log: Iterable[d.Decision], pool: str) -> Logged:
         LogUnusableError: No request of the pool ran to an end.
     """
     found = Logged()
-    accepted: dict[str, d.Accepted] = {}
+    accepted: dict[str, tuple[int, d.Accepted]] = {}
     started: dict[str, tuple[int, int]] = {}
-    live = 0
+    live = order = 0
     for x in log:
         if getattr(x, "pool", "") != pool:
             continue
         if isinstance(x, d.PoolConfigured):
             found.policy = x.policy
         elif isinstance(x, d.Accepted):
-            accepted[x.request_id] = x
+            accepted[x.request_id] = (order := order + 1, x)
         elif isinstance(x, d.Dispatched):
             live += 1
             found.slots = max(found.slots, live)
@@ -99,7 +100,7 @@ def read(log: Iterable[d.Decision], pool: str) -> Logged:
             one = accepted.pop(x.request_id, None)
             if one is not None:
                 began_ns, wait_ns = started.pop(x.request_id)
-                found.requests.append(_logged(one, max(x.now_ns - began_ns, 1), wait_ns))
+                found.requests.append(_logged(*one, max(x.now_ns - began_ns, 1), wait_ns))
     found.left_out = len(accepted)
     found.requests.sort()
     if not found.requests:
@@ -108,8 +109,9 @@ def read(log: Iterable[d.Decision], pool: str) -> Logged:
     return found
 
 
-def _logged(x: d.Accepted, service_ns: int, wait_ns: int) -> LoggedRequest:
+def _logged(order: int, x: d.Accepted, service_ns: int, wait_ns: int) -> LoggedRequest:
     return LoggedRequest(
+        order,
         x.now_ns,
         x.request_id,
         x.user_id,
