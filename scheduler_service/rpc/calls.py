@@ -74,6 +74,7 @@ class Runtime:
         user_ids: Turns user ids of callers into those the core sees.
         application: The use cases, once the log has been replayed.
         observation: What only looks, from then on.
+        running_count: Calls that run now, streams included.
     """
 
     access: Access
@@ -83,6 +84,7 @@ class Runtime:
     user_ids: UserIds = field(default_factory=UserIds)
     application: Application | None = None
     observation: Observation | None = None
+    running_count: int = 0
 
     @property
     def app(self) -> Application:
@@ -145,6 +147,7 @@ def call(
         runtime = self.runtime
         began_ns = clock.monotonic_ns()
         code = "OK"
+        runtime.running_count += 1
         try:
             caller = runtime.access.caller(context, rpc)
             return await method(self, request, context, caller)
@@ -166,6 +169,7 @@ def call(
                 await status.abort(context, stalled, status.NOT_READY_SECONDS)
             await context.abort(grpc.StatusCode.INTERNAL, "The call has failed; see the log.")
         finally:
+            runtime.running_count -= 1
             runtime.observer.called(rpc, code, clock.monotonic_ns() - began_ns)
 
     return serve

@@ -1,6 +1,7 @@
 """gRPC servers: their options, and the addresses they listen at."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import grpc
 
 _MILLIS = 1000
+_QUIET_SECONDS = 0.1
 _ANY_IPV6, _ANY_IPV4 = "::", "0.0.0.0"  # noqa: S104 - compared with, and only on purpose bound to
 
 
@@ -108,3 +110,34 @@ def add_channelz(server: "grpc.aio.Server", report: Reporter) -> None:
         report("server.channelz_missing", package="grpcio-channelz")
         return
     module.add_channelz_servicer(server)
+
+
+async def stop(
+    servers: "Sequence[grpc.aio.Server]", grace: float, running: Callable[[], int]
+) -> None:
+    """Stops servers; calls that run may finish.
+
+    Two kinds of calls would use up the grace time and are cut off once no other runs: watches of
+    the health, which never end, and a call that arrived just when gRPC shut down, which it keeps
+    and never hands out.
+
+    Args:
+        servers: The servers.
+        grace: How long calls may go on, seconds.
+        running: Returns how many calls run.
+    """
+    stopped = asyncio.gather(*(server.stop(grace) for server in servers))
+    quiet = asyncio.ensure_future(_quiet(running))
+    await asyncio.wait((stopped, quiet), return_when=asyncio.FIRST_COMPLETED)
+    quiet.cancel()
+    if not stopped.done():
+        await asyncio.gather(*(server.stop(None) for server in servers))
+    await stopped
+
+
+async def _quiet(running: Callable[[], int]) -> None:
+    """Waits until no call runs, and their answers have had time to leave."""
+    looks = 0
+    while looks < 2:  # noqa: PLR2004 - none ran at either end of a pause
+        await asyncio.sleep(_QUIET_SECONDS)
+        looks = 0 if running() else looks + 1

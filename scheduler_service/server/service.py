@@ -9,7 +9,7 @@ Start:
 
 Stop:
     1. Health says NOT_SERVING; waiting calls are answered; nothing new is accepted.
-    2. Running calls finish, within the grace time.
+    2. Running calls finish, within the grace time; watches of the health are cut off.
     3. What was decided is committed; a snapshot is made if the grace time allows.
     4. The directory is given up.
 """
@@ -69,6 +69,8 @@ SERVICES = (_SCHEDULER, _AUDIT, _ADMIN)
 """Full names of the services."""
 
 _PROGRESS_NS = 5 * SECOND_NS
+_COME_BACK_SECONDS = 0.1
+"""Callers who waited ask again at once: so long they are told DRAINING, not cut off by gRPC."""
 
 
 @dataclass(slots=True)
@@ -304,8 +306,10 @@ class Service:
         running = self.running
         if running is not None:
             running.app.drain()
-        grace = left_seconds(deadline_ns)
-        await asyncio.gather(*(server.stop(grace) for server in self._servers))
+            await asyncio.sleep(_COME_BACK_SECONDS)
+        await listening.stop(
+            self._servers, left_seconds(deadline_ns), lambda: self.runtime.running_count
+        )
         for task in self._tasks:
             task.cancel()
         await self._telemetry.close()

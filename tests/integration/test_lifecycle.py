@@ -6,6 +6,7 @@ import signal
 
 import grpc
 import pytest
+from google.protobuf import duration_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -212,6 +213,42 @@ class TestStop:
         assert one.errors == ""
         stopped = [event["event"] for event in map(dict, _events(one))]
         assert stopped.index("service.stopping") < stopped.index("service.stopped")
+
+    async def test_a_watch_of_the_health_does_not_hold_it(self, child):
+        """A watch never ends by itself: it is told, then cut off, long before the grace time."""
+        one = child(grace_seconds=60)
+        port = await one.serving()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            assert (await watch.read()).status == SERVING
+            one.signal(signal.SIGTERM)
+            assert await one.ended(10) == EXIT_OK
+            assert (await watch.read()).status == NOT_SERVING
+            with pytest.raises(grpc.aio.AioRpcError):
+                await watch.read()
+
+    async def test_callers_who_never_give_up_do_not_hold_it(self, child):
+        """Calls that arrive while it stops are refused, or dropped by gRPC; none is kept."""
+        one = child(grace_seconds=60)
+        port = await one.serving()
+
+        async def ask_until_refused(stub, n):
+            wait = duration_pb2.Duration(seconds=30 * (n % 2))
+            ask = pb.GetRequestRequest(pool=POOL, request_id="r", wait_duration=wait)
+            while True:
+                await stub.GetRequest(ask)
+
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
+            await stub.Enqueue(_request("r"))
+            asking = [asyncio.ensure_future(ask_until_refused(stub, n)) for n in range(40)]
+            await asyncio.sleep(0.5)
+            one.signal(signal.SIGTERM)
+            assert await one.ended(20) == EXIT_OK
+            errors = await asyncio.gather(*asking, return_exceptions=True)
+
+        codes = {error.code() for error in errors}
+        assert codes <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
     async def test_nothing_acknowledged_is_lost(self, child):
         """What was answered before a SIGTERM is there after the next start."""
