@@ -8,14 +8,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from scheduler_service.cli.audit import app
 from tests.support.live import running
 
 ROOT = Path(__file__).parents[2]
 
 
 async def _audit(*arguments: object) -> tuple[int, str, str]:
-    """Runs the command; returns exit code, output and errors."""
+    """Runs the command in this process; returns exit code, output and errors."""
+    result = await asyncio.to_thread(CliRunner().invoke, app, list(map(str, arguments)))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def _audit_process(*arguments: object) -> tuple[int, str, str]:
+    """Runs the command as a user does; returns exit code, output and errors."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "scheduler_service", "audit", *map(str, arguments),
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -107,7 +116,7 @@ async def test_wrong_use(tmp_path):
     """A head that is none and a file of no known kind are refused before anything is read."""
     async with running(tmp_path / "data") as live:
         await live.enqueue("r")
-    head = await _audit("verify", tmp_path / "data", "--head", "12:abc")
+    head = await _audit_process("verify", tmp_path / "data", "--head", "12:abc")
     kind = await _audit("export", tmp_path / "data", tmp_path / "log.csv")
     nowhere = await _audit("verify", tmp_path / "nothing")
     empty = tmp_path / "empty"
