@@ -75,6 +75,15 @@ class Blocked:
                 self._follow(pool, flow, now_ns)
         engine.listeners.append(self._decided)
 
+    def held(self) -> dict[tuple[str, WaitCause], int]:
+        """Returns how many users with waiting requests are held back now, by pool and cause."""
+        found: dict[tuple[str, WaitCause], int] = {}
+        for (pool, _), causes in self._users.items():
+            for cause, spans in causes.items():
+                if spans.open_ns:
+                    found[pool, cause] = found.get((pool, cause), 0) + 1
+        return found
+
     def of(self, pool: Pool, request: Request, now_ns: int) -> dict[WaitCause, int]:
         """Returns nanoseconds blocked, by cause, of a request that waits."""
         found = {}

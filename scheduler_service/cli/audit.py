@@ -170,12 +170,12 @@ def _show(verdict: Verdict, *, redecide: bool) -> None:
     output.facts(
         [
             ("records", f"{verdict.begins_at:,} to {verdict.ends_at:,}"),
-            ("head", f"{verdict.ends_at}:{verdict.chain_hash.hex()}"),
             ("decided again", f"{verdict.redecided:,}" if redecide else "not asked for"),
             ("snapshots that are the fold", verdict.snapshots),
             ("published heads found", verdict.heads),
         ]
     )
+    output.out.print(f"head {verdict.ends_at}:{verdict.chain_hash.hex()}", soft_wrap=True)
     if verdict.believed:
         output.out.print(
             f"What lies before was pruned: the snapshot at {verdict.believed:,} was believed."

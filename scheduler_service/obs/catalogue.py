@@ -113,6 +113,9 @@ POOL: dict[str, Metric] = {
     "fairsched_backlogged_users": _pool(
         "Users with waiting requests that nothing but the order holds back."
     ),
+    "fairsched_held_users": _pool(
+        "Users with waiting requests that their cap or a pause holds back.", "", "cause"
+    ),
     "fairsched_paused": _pool("1 while the whole pool is paused, else 0."),
     "fairsched_in_flight_cost_units": _pool("Cost of everything leased.", _COST),
     "fairsched_oldest_wait_seconds": _pool("Age of the oldest waiting request; 0 without.", "s"),

@@ -26,6 +26,7 @@ from scheduler_service.app.histogram import DurationHistogram
 from scheduler_service.app.observation import Observation, service_version
 from scheduler_service.app.readiness import Readiness
 from scheduler_service.core.decisions import Decision
+from scheduler_service.core.outlook import WaitCause
 from scheduler_service.obs.catalogue import METRICS, POOLS_SHOWN_MAX, Metric
 from scheduler_service.obs.pool_metrics import Rows, pool_rows
 
@@ -117,6 +118,7 @@ class Metrics:
                 pool_rows(rows, name, sources.seen, self._users_max, self._mask)
                 if number % _POOLS_AT_ONCE == 0:
                     await asyncio.sleep(0)
+            _held_rows(rows, sources.app, set(pools))
         loop = asyncio.get_running_loop()
         body = await loop.run_in_executor(None, _format, rows, self._process)
         return CONTENT_TYPE_LATEST, body
@@ -168,6 +170,13 @@ def _running_rows(rows: Rows, sources: Sources) -> None:
     rows.add("fairsched_debug_loop_lag_max_seconds", sources.lag_ns() / _NS)
     for reason, count in seen.tally.refused.items():
         rows.add("fairsched_rejections_total", count, "", reason)
+
+
+def _held_rows(rows: Rows, app: Application, shown: set[str]) -> None:
+    held = app.blocked.held()
+    for pool in shown:
+        for cause in (WaitCause.USER_CAP, WaitCause.USER_PAUSED):
+            rows.add("fairsched_held_users", held.get((pool, cause), 0), pool, cause.name.lower())
 
 
 # -- on a thread --------------------------------------------------------------------------------

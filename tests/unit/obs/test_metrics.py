@@ -254,3 +254,23 @@ async def test_a_broken_law_is_counted(rig):
     assert Shown(body.decode()).value("fairsched_invariant_violations_total") == 1
     rig.engine.failed = None
     assert d.Dispatched not in rigged.seen.tally.decisions
+
+
+async def test_users_at_their_cap_show(rig):
+    """Leases that never end fill a user's cap, and that shows."""
+    rigged = Rigged(rig)
+    rig.create_pool()
+    rig.do(c.ConfigureUser, pool="p", user_id="u", weight_milli=0, max_in_flight=1)
+    rig.enqueue("r0")
+    rig.enqueue("r1")
+    rig.dispatch()
+    rig.enqueue("r2", "other")
+    rig.do(c.Pause, pool="p", user_id="other")
+    page = await rigged.page()
+    rig.complete("r0")
+    later = await rigged.page()
+
+    assert page.value("fairsched_held_users", pool="p", cause="user_cap") == 1
+    assert page.value("fairsched_held_users", pool="p", cause="user_paused") == 1
+    assert page.value("fairsched_backlogged_users", pool="p") == 0
+    assert later.value("fairsched_held_users", pool="p", cause="user_cap") == 0

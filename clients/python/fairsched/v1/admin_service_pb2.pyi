@@ -757,7 +757,8 @@ class DumpStateResponse(_message.Message):
     """Sequence that this page is exact at."""
     state_digest: _builtins.str
     """Digest of the whole state at that sequence, with the first page only. The
-    fold of the log up to there has the same.
+    fold of the log up to there has the same. Empty when the state has too many
+    entries to be digested while calls wait.
     """
     @_builtins.property
     def pool(self) -> Global___PoolStats:

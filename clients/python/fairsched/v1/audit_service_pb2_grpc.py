@@ -76,9 +76,11 @@ class AuditServiceServicer:
         """Streams decisions as they become durable.
 
         Resumes behind `after_sequence`. Ends with `OUT_OF_RANGE`
-        (`SEQUENCE_TRIMMED`) rather than leave out what was pruned, and with
-        `RESOURCE_EXHAUSTED` (`WATCHERS_FULL`) when too many watch. A slow reader
-        slows nobody but itself.
+        (`SEQUENCE_TRIMMED`) rather than leave out what was pruned, with
+        `NOT_FOUND` (`SEQUENCE_UNKNOWN`) when the log does not go that far, and
+        with `RESOURCE_EXHAUSTED` (`WATCHERS_FULL`, `WATCHER_TOO_SLOW`) when too
+        many watch or nothing is taken for long. A slow reader slows nobody but
+        itself.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -47,9 +47,11 @@ class AuditServiceStub:
     """Streams decisions as they become durable.
 
     Resumes behind `after_sequence`. Ends with `OUT_OF_RANGE`
-    (`SEQUENCE_TRIMMED`) rather than leave out what was pruned, and with
-    `RESOURCE_EXHAUSTED` (`WATCHERS_FULL`) when too many watch. A slow reader
-    slows nobody but itself.
+    (`SEQUENCE_TRIMMED`) rather than leave out what was pruned, with
+    `NOT_FOUND` (`SEQUENCE_UNKNOWN`) when the log does not go that far, and
+    with `RESOURCE_EXHAUSTED` (`WATCHERS_FULL`, `WATCHER_TOO_SLOW`) when too
+    many watch or nothing is taken for long. A slow reader slows nobody but
+    itself.
     """
     ExplainDecision: _grpc.UnaryUnaryMultiCallable[_audit_service_pb2.ExplainDecisionRequest, _audit_service_pb2.ExplainDecisionResponse]
     """Says in words and numbers why a request went when it did, or why it still
@@ -78,9 +80,11 @@ class AuditServiceAsyncStub(AuditServiceStub):
     """Streams decisions as they become durable.
 
     Resumes behind `after_sequence`. Ends with `OUT_OF_RANGE`
-    (`SEQUENCE_TRIMMED`) rather than leave out what was pruned, and with
-    `RESOURCE_EXHAUSTED` (`WATCHERS_FULL`) when too many watch. A slow reader
-    slows nobody but itself.
+    (`SEQUENCE_TRIMMED`) rather than leave out what was pruned, with
+    `NOT_FOUND` (`SEQUENCE_UNKNOWN`) when the log does not go that far, and
+    with `RESOURCE_EXHAUSTED` (`WATCHERS_FULL`, `WATCHER_TOO_SLOW`) when too
+    many watch or nothing is taken for long. A slow reader slows nobody but
+    itself.
     """
     ExplainDecision: _aio.UnaryUnaryMultiCallable[_audit_service_pb2.ExplainDecisionRequest, _audit_service_pb2.ExplainDecisionResponse]  # type: ignore[assignment]
     """Says in words and numbers why a request went when it did, or why it still
@@ -118,9 +122,11 @@ class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
         """Streams decisions as they become durable.
 
         Resumes behind `after_sequence`. Ends with `OUT_OF_RANGE`
-        (`SEQUENCE_TRIMMED`) rather than leave out what was pruned, and with
-        `RESOURCE_EXHAUSTED` (`WATCHERS_FULL`) when too many watch. A slow reader
-        slows nobody but itself.
+        (`SEQUENCE_TRIMMED`) rather than leave out what was pruned, with
+        `NOT_FOUND` (`SEQUENCE_UNKNOWN`) when the log does not go that far, and
+        with `RESOURCE_EXHAUSTED` (`WATCHERS_FULL`, `WATCHER_TOO_SLOW`) when too
+        many watch or nothing is taken for long. A slow reader slows nobody but
+        itself.
         """
 
     @_abc_1.abstractmethod
