@@ -1,18 +1,13 @@
 """Granting turns: redeliveries, reservations, then the selection (SFQ §2.3, QBA §III-A).
 
-The functions named `grant_…` take one decision each.  A call for many requests is that many
-selections: each one sees what the one before it changed.
+A call for many requests is that many selections: each one sees what the one before it changed.
 """
 
-from dataclasses import dataclass
-
 from scheduler_service.core.backlog import OUT
-from scheduler_service.core.charge import charge_for
 from scheduler_service.core.decisions import (
     Decision,
     Dispatched,
     EmptyReason,
-    Offer,
     RejoinCause,
     Rejoined,
     RequestState,
@@ -20,10 +15,10 @@ from scheduler_service.core.decisions import (
     Rule,
     Turn,
 )
-from scheduler_service.core.invariants import check_band
+from scheduler_service.core.granting import Ask, grant, write_grant
 from scheduler_service.core.lifecycle import end
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, Placement, PredictedClass
-from scheduler_service.core.recording import after_leaving, record
+from scheduler_service.core.recording import record
 from scheduler_service.core.selection import (
     Choice,
     Frame,
@@ -40,33 +35,6 @@ _SHORT = PredictedClass.SHORT
 _QBA = ClassOrder.QBA
 _AT_DISPATCH = AdmissionPoint.DISPATCH
 _NO_OVERTAKING: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Ask:
-    """One call for work, as it goes on.
-
-    Attributes:
-        now_ns: Time of the call.
-        worker: Session or name; empty when a gate grants.
-        nonce: Start of the lease ids.
-        offer: What the worker can take now; falls with every grant.
-        lease_duration_ns: Length of the leases; 0 takes the pool's.
-        hand_over: Whether leases must be confirmed.
-        free_cost: Cost units a gate has room for; None is any.
-        stalled_by: Request that stalls the pool, once one does.
-    """
-
-    now_ns: int
-    worker: str
-    nonce: str
-    offer: Offer
-    lease_duration_ns: int
-    hand_over: bool
-    idempotency_key: str = ""
-    peer: str = ""
-    free_cost: int | None = None
-    stalled_by: str = ""
 
 
 def grant_next(state: State, pool: Pool, ask: Ask, log: list[Decision]) -> Dispatched | EmptyReason:
@@ -90,7 +58,7 @@ def grant_next(state: State, pool: Pool, ask: Ask, log: list[Decision]) -> Dispa
     if ask.free_cost is not None and choice.request.cost > ask.free_cost:
         return EmptyReason.AT_CAPACITY
     if _suits(choice.request, ask):
-        return _grant(state, pool, ask, frame, choice, _NO_OVERTAKING, log)
+        return grant(state, pool, ask, frame, choice, _NO_OVERTAKING, log)
     return _grant_past_misfits(state, pool, ask, frame, log)
 
 
@@ -110,7 +78,7 @@ def _grant_redelivery(state: State, pool: Pool, ask: Ask, log: list[Decision]) -
         if flow.paused or not _suits(request, ask) or _is_spared(request, ask):
             continue
         choice = Choice(flow, request, request.rule, Turn.REDELIVERY)
-        return _record_grant(state, pool, ask, _NO_FRAME, choice, _NO_OVERTAKING, log)
+        return write_grant(state, pool, ask, _NO_FRAME, choice, _NO_OVERTAKING, log)
     return None
 
 
@@ -151,7 +119,7 @@ def _grant_reserved(
     if pool.policy.class_order is ClassOrder.FCFS:
         rule = Rule.FIRST_COME
     choice = Choice(flow, request, rule, Turn.RESERVED)
-    return _grant(state, pool, ask, frame, choice, _NO_OVERTAKING, log)
+    return grant(state, pool, ask, frame, choice, _NO_OVERTAKING, log)
 
 
 def _grant_past_misfits(
@@ -193,7 +161,7 @@ def _grant_past_misfits(
             _end_unplaceable(state, pool, request, ask.now_ns, log)
         return grant_next(state, pool, ask, log)
     if found is not None:
-        return _grant(state, pool, ask, frame, found, tuple(overtook), log)
+        return grant(state, pool, ask, frame, found, tuple(overtook), log)
     if ask.stalled_by:
         return EmptyReason.STALLED_BY
     if pool.backlog.charged and _pass_unplaceable(state, pool, ask, frame, log):
@@ -250,111 +218,3 @@ def _any_could_hold(state: State, pool: Pool, request: Request) -> bool:
         pool.name in worker.pools and not worker.draining and could_hold(request, worker.offer)
         for worker in state.workers.values()
     )
-
-
-def _grant(
-    state: State,
-    pool: Pool,
-    ask: Ask,
-    frame: Frame,
-    choice: Choice,
-    overtook: tuple[str, ...],
-    log: list[Decision],
-) -> Dispatched:
-    dispatched = _record_grant(state, pool, ask, frame, choice, overtook, log)
-    if pool.backlog.charged:
-        check_band(pool, dispatched, choice.flow)
-    if pool.waiting == 0 or pool.virtual_time >= 2**60:
-        after_leaving(state, pool, ask.now_ns, log)
-    return dispatched
-
-
-def _record_grant(
-    state: State,
-    pool: Pool,
-    ask: Ask,
-    frame: Frame,
-    choice: Choice,
-    overtook: tuple[str, ...],
-    log: list[Decision],
-) -> Dispatched:
-    """Writes down the dispatch with all that explains it, and takes it."""
-    flow, request, rule, turn = choice
-    policy, backlog, now_ns = pool.policy, pool.backlog, ask.now_ns
-    meter, charge, time_after, passes = flow.meter, 0, pool.virtual_time, pool.passes
-    runner_up, runner_up_meter = "", 0
-    if turn is not Turn.REDELIVERY and not (backlog.charged and not backlog.user_by_user):
-        passes = 0
-    if backlog.charged and turn is not Turn.REDELIVERY:
-        charge = charge_for(request.cost, flow.weight_milli)
-        time_after = frame.smallest
-        if frame.smallest_user == flow.user_id:
-            passes = 0
-            if backlog.selectable > 1:
-                runner_up_meter, _, runner_up = backlog.index[1]
-        else:
-            passes += not backlog.user_by_user
-            runner_up, runner_up_meter = frame.smallest_user, frame.smallest
-    count, count_after, debt, debt_after = _quota_of(pool, choice)
-    duration = ask.lease_duration_ns or policy.lease_duration_ns
-    hand_over = policy.hand_over_ns if ask.hand_over and ask.worker else 0
-    dispatched = Dispatched(
-        now_ns,
-        pool.name,
-        request.request_id,
-        flow.user_id,
-        request.sequence,
-        f"{ask.nonce}-{state.sequence + 1}",
-        ask.worker,
-        ask.nonce,
-        request.attempts + 1,
-        now_ns + duration,
-        now_ns + hand_over if 0 < hand_over < duration else 0,
-        turn,
-        rule,
-        request.cost,
-        charge,
-        flow.weight_milli,
-        request.predicted_class,
-        now_ns - request.enqueue_ns,
-        frame.threshold_ns,
-        request.predicted_class is not _SHORT and request.enqueue_ns < frame.aged_before,
-        pool.virtual_time,
-        time_after,
-        meter,
-        meter + charge,
-        count,
-        count_after,
-        debt,
-        debt_after,
-        frame.slack,
-        passes,
-        0 if turn is Turn.REDELIVERY else backlog.selectable,
-        runner_up,
-        runner_up_meter,
-        overtook,
-        pool.policy_digest,
-        ask.offer,
-        ask.idempotency_key,
-        ask.peer,
-    )
-    record(state, log, dispatched)
-    return dispatched
-
-
-def _quota_of(pool: Pool, choice: Choice) -> tuple[int, int, bool, bool]:
-    """Returns the quota scope's counter and debt, each before and after (QBA §III-A6)."""
-    flow, request, rule, turn = choice
-    holder = flow if pool.backlog.charged else pool
-    count, debt, policy = holder.short_admission_count, holder.promotion_debt, pool.policy
-    if (
-        policy.class_order is not _QBA
-        or policy.admission_point is not _AT_DISPATCH
-        or turn is Turn.REDELIVERY
-    ):
-        return count, count, debt, debt
-    if rule is Rule.PROMOTION:
-        return count, 0, debt, False
-    if request.predicted_class is _SHORT and not debt:
-        return count, count + 1, debt, count + 1 >= policy.quota_k
-    return count, count, debt, debt

@@ -21,9 +21,10 @@ from typing import Any
 from scheduler_service.core import admin, admission, dead_letters, lifecycle
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
-from scheduler_service.core.dispatch import Ask, grant_next
+from scheduler_service.core.dispatch import grant_next
 from scheduler_service.core.errors import WrongState
 from scheduler_service.core.expiry import fire_due
+from scheduler_service.core.granting import Ask
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import Pool, State
 

@@ -173,26 +173,23 @@ def _eligible(pool: Pool, frame: Frame) -> Iterator[Choice]:
     if backlog.charged and backlog.user_by_user:
         return
     limit = pool.policy.overtake_scan
-    shorts = backlog.aged_order("shorts", limit)
-    longs = backlog.aged_order("longs", limit)
     if order is _FCFS:
-        for flow, request in sorted(shorts + longs, key=lambda head: head[1].sequence):
+        both = backlog.aged_order("shorts", limit) + backlog.aged_order("longs", limit)
+        for flow, request in sorted(both, key=lambda head: head[1].sequence):
             yield Choice(flow, request, Rule.FIRST_COME, Turn.OVERTAKE)
         return
     first: list[tuple[Flow, Request]] = []
-    if order is _AA:
-        first = longs
-    elif order is _QBA and backlog.charged:
+    if order is _QBA and backlog.charged:
         first = backlog.aged_order("debtors", limit)
-    elif order is _QBA and may_promote(pool, shorts[0][0] if shorts else longs[0][0]):
-        first = longs
+    elif order is _AA or (order is _QBA and pool.promotion_debt and not pool.promotion_under_way):
+        first = backlog.aged_order("longs", limit)
     rule = Rule.AGED if order is _AA else Rule.PROMOTION
     for flow, request in first:
         if request.enqueue_ns < frame.aged_before:
             yield Choice(flow, request, rule, Turn.OVERTAKE)
-    for flow, request in shorts:
+    for flow, request in backlog.aged_order("shorts", limit):
         yield Choice(flow, request, Rule.SHORT_FIRST, Turn.OVERTAKE)
-    for flow, request in longs:
+    for flow, request in backlog.aged_order("longs", limit):
         yield Choice(flow, request, Rule.LONG, Turn.OVERTAKE)
 
 

@@ -1,0 +1,161 @@
+"""Writing a grant down: everything that explains it, in one record (SFQ §2.3, QBA §III-A6)."""
+
+from dataclasses import dataclass
+
+from scheduler_service.core.charge import charge_for
+from scheduler_service.core.decisions import (
+    Decision,
+    Dispatched,
+    Offer,
+    Rule,
+    Turn,
+)
+from scheduler_service.core.invariants import check_band
+from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PredictedClass
+from scheduler_service.core.recording import after_leaving, record
+from scheduler_service.core.selection import (
+    Choice,
+    Frame,
+)
+from scheduler_service.core.state import Pool, State
+
+_SHORT = PredictedClass.SHORT
+_QBA = ClassOrder.QBA
+_AT_DISPATCH = AdmissionPoint.DISPATCH
+_NO_OVERTAKING: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Ask:
+    """One call for work, as it goes on.
+
+    Attributes:
+        now_ns: Time of the call.
+        worker: Session or name; empty when a gate grants.
+        nonce: Start of the lease ids.
+        offer: What the worker can take now; falls with every grant.
+        lease_duration_ns: Length of the leases; 0 takes the pool's.
+        hand_over: Whether leases must be confirmed.
+        free_cost: Cost units a gate has room for; None is any.
+        stalled_by: Request that stalls the pool, once one does.
+    """
+
+    now_ns: int
+    worker: str
+    nonce: str
+    offer: Offer
+    lease_duration_ns: int
+    hand_over: bool
+    idempotency_key: str = ""
+    peer: str = ""
+    free_cost: int | None = None
+    stalled_by: str = ""
+
+
+def grant(
+    state: State,
+    pool: Pool,
+    ask: Ask,
+    frame: Frame,
+    choice: Choice,
+    overtook: tuple[str, ...],
+    log: list[Decision],
+) -> Dispatched:
+    """Grants a chosen request, checks the band, and closes what the grant closes."""
+    dispatched = write_grant(state, pool, ask, frame, choice, overtook, log)
+    if pool.backlog.charged:
+        check_band(pool, dispatched, choice.flow)
+    if pool.waiting == 0 or pool.virtual_time >= 2**60:
+        after_leaving(state, pool, ask.now_ns, log)
+    return dispatched
+
+
+def write_grant(
+    state: State,
+    pool: Pool,
+    ask: Ask,
+    frame: Frame,
+    choice: Choice,
+    overtook: tuple[str, ...],
+    log: list[Decision],
+) -> Dispatched:
+    """Writes down the dispatch with all that explains it, and takes it."""
+    flow, request, rule, turn = choice
+    policy, backlog, now_ns = pool.policy, pool.backlog, ask.now_ns
+    meter, charge, time_after, passes = flow.meter, 0, pool.virtual_time, pool.passes
+    runner_up, runner_up_meter = "", 0
+    if turn is not Turn.REDELIVERY and not (backlog.charged and not backlog.user_by_user):
+        passes = 0
+    if backlog.charged and turn is not Turn.REDELIVERY:
+        charge = charge_for(request.cost, flow.weight_milli)
+        time_after = frame.smallest
+        if frame.smallest_user == flow.user_id:
+            passes = 0
+            if backlog.selectable > 1:
+                runner_up_meter, _, runner_up = backlog.index[1]
+        else:
+            passes += not backlog.user_by_user
+            runner_up, runner_up_meter = frame.smallest_user, frame.smallest
+    count, count_after, debt, debt_after = _quota_of(pool, choice)
+    duration = ask.lease_duration_ns or policy.lease_duration_ns
+    hand_over = policy.hand_over_ns if ask.hand_over and ask.worker else 0
+    dispatched = Dispatched(
+        now_ns,
+        pool.name,
+        request.request_id,
+        flow.user_id,
+        request.sequence,
+        f"{ask.nonce}-{state.sequence + 1}",
+        ask.worker,
+        ask.nonce,
+        request.attempts + 1,
+        now_ns + duration,
+        now_ns + hand_over if 0 < hand_over < duration else 0,
+        turn,
+        rule,
+        request.cost,
+        charge,
+        flow.weight_milli,
+        request.predicted_class,
+        now_ns - request.enqueue_ns,
+        frame.threshold_ns,
+        request.predicted_class is not _SHORT and request.enqueue_ns < frame.aged_before,
+        pool.virtual_time,
+        time_after,
+        meter,
+        meter + charge,
+        count,
+        count_after,
+        debt,
+        debt_after,
+        frame.slack,
+        passes,
+        0 if turn is Turn.REDELIVERY else backlog.selectable,
+        runner_up,
+        runner_up_meter,
+        overtook,
+        pool.policy_digest,
+        ask.offer,
+        ask.idempotency_key,
+        ask.peer,
+    )
+    record(state, log, dispatched)
+    return dispatched
+
+
+def _quota_of(pool: Pool, choice: Choice) -> tuple[int, int, bool, bool]:
+    """Returns the quota scope's counter and debt, each before and after (QBA §III-A6)."""
+    flow, request, rule, turn = choice
+    holder = flow if pool.backlog.charged else pool
+    count, debt, policy = holder.short_admission_count, holder.promotion_debt, pool.policy
+    if (
+        policy.class_order is not _QBA
+        or policy.admission_point is not _AT_DISPATCH
+        or turn is Turn.REDELIVERY
+    ):
+        return count, count, debt, debt
+    if rule is Rule.PROMOTION:
+        return count, 0, debt, False
+    if request.predicted_class is _SHORT and not debt:
+        return count, count + 1, debt, count + 1 >= policy.quota_k
+    return count, count, debt, debt
