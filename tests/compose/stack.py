@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 UP_WITHIN_S = 300
@@ -84,10 +85,10 @@ class Stack:
         (container,) = self.containers("scheduler")
         return container
 
-    def fairsched(self, *arguments: str) -> object:
-        """Runs the command line inside the scheduler's container; returns its JSON."""
+    def fairsched(self, *arguments: str) -> list[dict[str, Any]]:
+        """Runs the command line inside the scheduler's container; returns its lines of JSON."""
         out = run("docker", "exec", self.scheduler(), "fairsched", *arguments, "--json")
-        return json.loads(out)
+        return [json.loads(line) for line in out.splitlines()]
 
     def logs(self, service: str) -> str:
         """Returns everything a service printed."""

@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fairsched.v1 import decision_pb2
-from tests.compose.outside import outside, until
+from tests.compose.outside import POOL, outside, until
 from tests.compose.stack import Stack, inspect, run, wait_until
 
 pytestmark = [
@@ -45,8 +45,9 @@ def _healthy(container: str) -> bool:
     return inspect(container, "State.Health.Status") == "healthy"
 
 
-def _counters(stack: Stack) -> dict[str, object]:
-    (pool,) = stack.fairsched("stats")["pools"]
+def _counters(stack: Stack) -> dict[str, int]:
+    (stats,) = stack.fairsched("stats")
+    (pool,) = [pool for pool in stats["pools"] if pool["pool"] == POOL]
     return pool["counters"]
 
 
@@ -76,10 +77,10 @@ async def test_load_from_outside_is_served(stack):
 
 def test_command_line_works_in_the_container(stack):
     """`fairsched stats` and `fairsched queue` answer from inside the scheduler's container."""
-    wait_until(lambda: int(_counters(stack)["dispatched_count"]) > 0, 30, "a dispatch")
+    wait_until(lambda: _counters(stack)["dispatched_count"] > 0, 30, "a dispatch")
 
-    assert int(_counters(stack)["accepted_count"]) > 0
-    assert stack.fairsched("queue", "demo")
+    assert _counters(stack)["accepted_count"] > 0
+    assert stack.fairsched("queue", POOL)
 
 
 async def test_killed_scheduler_loses_nothing_acknowledged(stack):

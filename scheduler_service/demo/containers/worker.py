@@ -9,7 +9,7 @@ import asyncio
 import logging
 
 from fairsched import AsyncFairsched, AsyncWorker, errors, new_usage
-from fairsched.async_worker import Job
+from fairsched.async_jobs import Job
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.demo.containers import common
 from scheduler_service.demo.containers.settings import WorkerSettings
@@ -57,7 +57,7 @@ async def work(client: AsyncFairsched, worker: AsyncWorker, settings: WorkerSett
     await worker.run()
 
 
-async def simulate(settings: WorkerSettings, job: Job) -> pb.Usage:
+async def simulate(settings: WorkerSettings, job: AsyncJob) -> pb.Usage:
     """Sleeps as long as the tokens take, and says how many there were.
 
     The gateway tells the real output length in the metadata; the scheduler does not look there.

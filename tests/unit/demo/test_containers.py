@@ -7,8 +7,7 @@ import random
 import pytest
 from pydantic import ValidationError
 
-from fairsched import errors
-from fairsched.async_worker import Job
+from fairsched import AsyncJob, errors
 from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.demo.containers.gateway import Gateway, draw_request
@@ -166,6 +165,6 @@ async def test_stopped_gateway_takes_back_what_waits(tmp_path):
 async def test_worker_reports_what_it_used(metadata, used):
     """Usage is what the gateway's metadata says, else the cost."""
     dispatch = pb.Dispatch(cost=11, metadata=metadata)
-    usage = await simulate(WorkerSettings(tokens_per_second=1e9), Job(dispatch))
+    usage = await simulate(WorkerSettings(tokens_per_second=1e9), AsyncJob(dispatch))
 
     assert (usage.prompt_tokens, usage.output_tokens) == used
