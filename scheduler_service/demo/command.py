@@ -43,6 +43,9 @@ def demo(
     out: Annotated[
         Path, typer.Option(file_okay=False, help="Folder for the pictures and the numbers.")
     ] = Path("fairsched-demo"),
+    seconds: Annotated[
+        float, typer.Option(min=1, max=3600, help="How long each of the two runs replays.")
+    ] = runs.REPLAY_S,
 ) -> None:
     """Replays a request stream twice, with a kill in the middle, and shows who got what.
 
@@ -55,9 +58,9 @@ def demo(
         replay = arrivals.from_file(trace) if trace else arrivals.shipped()
     except (TraceError, OSError) as error:
         raise typer.BadParameter(str(error)) from error
-    _introduce(replay)
+    _introduce(replay, seconds)
     try:
-        outcomes = asyncio.run(_both(replay))
+        outcomes = asyncio.run(_both(replay, seconds))
     except* (ServiceError, TimeoutError) as errors:
         console.print(f"The demo failed: {errors.exceptions[0]!r}", style="red", markup=False)
         raise typer.Exit(1) from None
@@ -67,8 +70,8 @@ def demo(
         raise typer.Exit(1)
 
 
-def _introduce(replay: Replay) -> None:
-    speed = replay.length_s / runs.REPLAY_S
+def _introduce(replay: Replay, seconds: float) -> None:
+    speed = replay.length_s / seconds
     console.print(
         f"[bold]{len(replay.arrivals):,} requests[/] over {replay.length_s:.0f} s, "
         f"{speed:.1f} times faster than they came: {replay.source}; {replay.users}.\n"
@@ -79,7 +82,7 @@ def _introduce(replay: Replay) -> None:
     )
 
 
-async def _both(replay: Replay) -> list[Outcome]:
+async def _both(replay: Replay, seconds: float) -> list[Outcome]:
     outcomes = []
     columns = (
         TextColumn("{task.description:>8}"),
@@ -105,7 +108,7 @@ async def _both(replay: Replay) -> list[Outcome]:
                 note = f"{progress.waiting} waiting{gap} - {progress.note}"
                 bars.update(bar, completed=progress.done, note=note)
 
-            outcomes.append(await runs.run(policy, replay, Path(folder) / policy, tell))
+            outcomes.append(await runs.run(policy, replay, Path(folder) / policy, seconds, tell))
     return outcomes
 
 

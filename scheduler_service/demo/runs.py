@@ -83,7 +83,11 @@ class Outcome:
 
 
 async def run(
-    policy: str, replay: Replay, folder: Path, tell: Callable[[Progress], None]
+    policy: str,
+    replay: Replay,
+    folder: Path,
+    seconds: float,
+    tell: Callable[[Progress], None],
 ) -> Outcome:
     """Replays the trace once.
 
@@ -91,6 +95,7 @@ async def run(
         policy: Preset that decides.
         replay: What to replay.
         folder: Data directory of the service.
+        seconds: How long the replay takes; the trace is compressed to it.
         tell: Told how far it is, several times a second.
     """
     service = Service(folder)
@@ -103,7 +108,7 @@ async def run(
                 pool=POOL, policy=policy_pb2.PoolPolicy(preset=policy)
             )
             await admin.admin.CreatePool(made)
-            outcome = await _replay(service, admin, replay, progress, tell)
+            outcome = await _replay(service, admin, replay, seconds, progress, tell)
         await service.stop()
     finally:
         await service.ensure_ended()
@@ -114,10 +119,11 @@ async def _replay(
     service: Service,
     admin: AsyncFairsched,
     replay: Replay,
+    seconds: float,
     progress: Progress,
     tell: Callable[[Progress], None],
 ) -> Outcome:
-    clock = Clock(replay.length_s / REPLAY_S)
+    clock = Clock(replay.length_s / seconds)
     gateways = Gateways(service.target)
     workers = Workers(service.target, replay, clock, gateways.acknowledged)
     outcome = Outcome(Ledger(progress.policy), set(), workers.runs, 0)
@@ -128,7 +134,7 @@ async def _replay(
     )
     progress.note = "replaying"
     try:
-        async with asyncio.timeout(REPLAY_S + END_WITHIN_S):
+        async with asyncio.timeout(2 * seconds + END_WITHIN_S):
             await gateways.replay(replay, clock)
             await killing
             progress.note = "the trace is over; workers finish what waits"

@@ -10,8 +10,8 @@ import fairsched
 from fairsched import AsyncFairsched, new_request
 from fairsched.v1 import audit_service_pb2, decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
-from tests.clients.test_gateway import ended
 from tests.clients.service_process import ServiceProcess
+from tests.clients.test_gateway import ended
 
 ENDED = {
     "succeeded": decision_pb2.REQUEST_STATE_SUCCEEDED,

@@ -5,6 +5,7 @@ generated messages.  Start with `clients/python/README.md`.
 """
 
 from fairsched.async_client import AsyncFairsched
+from fairsched.async_jobs import Job as AsyncJob
 from fairsched.async_turn import AsyncTurn
 from fairsched.async_worker import AsyncWorker
 from fairsched.availability import Closed, Open
@@ -30,10 +31,11 @@ from fairsched.jobs import GiveBack
 from fairsched.requests import new_offer, new_request, new_usage
 from fairsched.sync_client import Fairsched
 from fairsched.sync_turn import Turn
-from fairsched.sync_worker import Worker
+from fairsched.sync_worker import Job, Worker
 
 __all__ = [
     "AsyncFairsched",
+    "AsyncJob",
     "AsyncTurn",
     "AsyncWorker",
     "CallError",
@@ -45,6 +47,7 @@ __all__ = [
     "FairschedError",
     "GiveBack",
     "InvalidRequestError",
+    "Job",
     "LimitReachedError",
     "MisuseError",
     "NotFoundError",

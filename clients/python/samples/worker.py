@@ -7,11 +7,10 @@ import asyncio
 import sys
 
 import fairsched
-from fairsched.async_jobs import Job
 from fairsched.v1 import scheduler_service_pb2 as pb
 
 
-async def run(job: Job) -> pb.Usage:
+async def run(job: fairsched.AsyncJob) -> pb.Usage:
     """Runs one request; raise `fairsched.GiveBack` to hand it to another worker."""
     print(f"{job.dispatch.request_id} of {job.dispatch.user_id}: {job.dispatch.cost} units")
     await asyncio.sleep(job.dispatch.cost / 10_000)
