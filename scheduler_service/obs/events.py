@@ -37,6 +37,9 @@ EVENTS: dict[str, Event] = {
     "lines.dropped": Event(_WARNING, "log lines could not be written as fast as they came"),
     "log.closed": Event(_INFO, "everything decided is kept; sequence and hash of the end"),
     "log.ended_early": Event(_ERROR, "the log ends before its snapshot; it goes on from there"),
+    "log.given_up": Event(
+        _ERROR, "the disk did not take the last decisions in time; nobody was told of them"
+    ),
     "log.head_published": Event(_INFO, "sequence and hash of the log's end, to compare with later"),
     "log.replayed": Event(_INFO, "the log was read; how much, from which snapshot, how long"),
     "log.replaying": Event(_INFO, "how far reading the log has got"),
