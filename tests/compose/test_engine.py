@@ -35,7 +35,11 @@ def stack():
     """Everything of `docker-compose.yml`, healthy."""
     stack = Stack()
     try:
-        stack.up()
+        try:
+            stack.up()
+        except AssertionError as error:
+            error.add_note(stack.compose("logs", "--tail", "20"))
+            raise
         yield stack
     finally:
         stack.down()

@@ -8,8 +8,7 @@ It is healthy while the scheduler lists it as active.
 import asyncio
 import logging
 
-from fairsched import AsyncFairsched, AsyncWorker, errors, new_usage
-from fairsched.async_jobs import Job
+from fairsched import AsyncFairsched, AsyncJob, AsyncWorker, errors, new_usage
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.demo.containers import common
 from scheduler_service.demo.containers.settings import WorkerSettings
