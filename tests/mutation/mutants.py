@@ -72,7 +72,7 @@ MUTANTS = [
         "charge at enqueue",
         "sfq_2_7 weights",
         ("admission", _ARRIVAL, "meter_after = max(meter, virtual_time) + x.cost * 1_000_000"),
-        ("dispatch", _CHARGE, "charge = 0"),
+        ("granting", _CHARGE, "charge = 0"),
     ),
     _mutant(
         "charge rounded down",
@@ -109,7 +109,7 @@ MUTANTS = [
     _mutant(
         "v set to the winner's meter",
         "slack_window",
-        ("dispatch", "time_after = frame.smallest\n", "time_after = meter\n"),
+        ("granting", "time_after = frame.smallest\n", "time_after = meter\n"),
     ),
     _mutant(
         "tie by arrival at slack 0",
@@ -177,14 +177,14 @@ MUTANTS = [
     _mutant(
         "passes never reset",
         "slack_window",
-        ("dispatch", "            passes = 0\n", "            passes = pool.passes\n"),
+        ("granting", "            passes = 0\n", "            passes = pool.passes\n"),
     ),
     # Quota and aging: QBA §III-A
     _mutant(
         "debt cleared by an ordinary long",
         "qba_quota",
         (
-            "dispatch",
+            "granting",
             "    if rule is Rule.PROMOTION:\n        return count, 0, debt, False",
             "    if request.predicted_class is not _SHORT:\n        return count, 0, debt, False",
         ),
@@ -198,7 +198,7 @@ MUTANTS = [
         "counter past k",
         "qba_quota",
         (
-            "dispatch",
+            "granting",
             "if request.predicted_class is _SHORT and not debt:",
             "if request.predicted_class is _SHORT:",
         ),
@@ -230,7 +230,7 @@ MUTANTS = [
             "holder = pool\n    if x.rule",
         ),
         (
-            "dispatch",
+            "granting",
             "holder = flow if pool.backlog.charged else pool\n    count, debt, policy",
             "holder = pool\n    count, debt, policy",
         ),
@@ -287,7 +287,7 @@ MUTANTS = [
         "redelivery charged",
         "leases",
         (
-            "dispatch",
+            "granting",
             "if backlog.charged and turn is not Turn.REDELIVERY:",
             "if backlog.charged:",
         ),

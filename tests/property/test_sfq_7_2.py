@@ -24,7 +24,7 @@ from tests.support.programs import (
 
 EAGER = mutated(
     Edit("recording", "pool.virtual_time >= REBASE_AT_MICROS", "pool.virtual_time > 0"),
-    Edit("dispatch", "pool.virtual_time >= 2**60", "pool.virtual_time > 0"),
+    Edit("granting", "pool.virtual_time >= 2**60", "pool.virtual_time > 0"),
 )
 """A core that rebases whenever it can."""
 
