@@ -10,7 +10,7 @@ from tests.bench.servers import POOL, Process
 from tests.bench.suite import Context, benchmark
 
 _ASKED_BYTES = (900.0, 600.0)
-_STREAMS = 1000
+_STREAMS = 500
 
 
 def settled_bytes(server: Process, wait: threading.Event) -> int:
@@ -28,7 +28,7 @@ def settled_bytes(server: Process, wait: threading.Event) -> int:
 @benchmark("memory", "Memory for each waiting request, idle user, lease and stream, as RSS")
 def memory(ctx: Context) -> None:
     """Everything that grows with the thing counted: index, id maps, remembered ids."""
-    count = ctx.scale(1_000_000, 50_000)
+    count = ctx.scale(1_000_000, 20_000)
     wait = threading.Event()
     table = Table("memory", "Resident memory of the service", ["what", "count", "bytes each"])
 
@@ -72,7 +72,11 @@ def memory(ctx: Context) -> None:
     ctx.results.tables.append(table)
 
 
-@benchmark("memory-idle-users", "Memory for an idle user that is still ahead of virtual time")
+@benchmark(
+    "memory-idle-users",
+    "Memory for an idle user that is still ahead of virtual time",
+    in_quick=False,
+)
 def idle_users(ctx: Context) -> None:
     """Served once each, while others wait: their meters are kept.
 

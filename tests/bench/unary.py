@@ -77,7 +77,7 @@ def unary(ctx: Context) -> None:
     )
 
 
-@benchmark("batch", "Batches over unary calls, durable, beside bare echo")
+@benchmark("batch", "Batches over unary calls, durable, beside bare echo", in_quick=False)
 def batch(ctx: Context) -> None:
     """BatchEnqueue and a NextDispatch that carries completions, 10 and 50 items a call."""
     echo, service = ctx.echo(), ctx.service()
