@@ -21,8 +21,8 @@ from scheduler_service.core.policy import CostSource, PoolPolicy
 from scheduler_service.core.state import State
 from scheduler_service.store.directory import DataDirectory
 from scheduler_service.store.sqlite import SqliteStore
-from tests.support.live import POOL, SUCCEEDED
 from tests.clients.service_process import ServiceProcess
+from tests.support.live import POOL, SUCCEEDED
 
 DECISIONS = 500_000
 MEMORY_BYTES = 50 << 20
