@@ -130,6 +130,7 @@ def _grant_past_misfits(
     overtook: list[str] = []
     unplaceable: list[Request] = []
     found: Choice | None = None
+    stalled_by = ""
     for examined, choice in enumerate(candidates(pool, frame)):
         if examined >= policy.overtake_scan:
             break
@@ -142,14 +143,9 @@ def _grant_past_misfits(
             unplaceable.append(request)
             continue
         if holdable and policy.placement is Placement.STALL:
-            ask.stalled_by = request.request_id
+            stalled_by = request.request_id
             break
-        if (
-            request.overtakes >= policy.max_overtakes
-            and ask.worker
-            and request.request_id not in pool.reserved_for
-            and could_hold(request, ask.offer)
-        ):
+        if _is_due_a_worker(pool, request, ask):
             reserved = Reserved(
                 ask.now_ns, pool.name, request.request_id, ask.worker, request.user_id
             )
@@ -162,49 +158,82 @@ def _grant_past_misfits(
         return grant_next(state, pool, ask, log)
     if found is not None:
         return grant(state, pool, ask, frame, found, tuple(overtook), log)
-    if ask.stalled_by:
+    if stalled_by:
+        ask.stalled_by = stalled_by
         return EmptyReason.STALLED_BY
-    if pool.backlog.charged and _pass_unplaceable(state, pool, ask, frame, log):
+    if pool.backlog.charged and _pass_unplaceable(state, pool, ask, log):
         return grant_next(state, pool, ask, log)
     return EmptyReason.HELD_BY_FIT
 
 
-def _pass_unplaceable(
-    state: State, pool: Pool, ask: Ask, frame: Frame, log: list[Decision]
-) -> bool:
+def _pass_unplaceable(state: State, pool: Pool, ask: Ask, log: list[Decision]) -> bool:
     """Moves users up that nobody alive can serve, so that they do not stall the pool.
 
     Overtaking reaches only so far past the smallest meter.  If those who stand there have nothing
-    that any live worker could hold, and somebody behind them could be served now, they count as
+    that any live worker could hold, and without them somebody could be served now, they count as
     held back: they rejoin beside the first user that a live worker can serve.  They keep their
     requests, and their place among equals.
 
     Returns:
-        Whether anybody was moved.
+        Whether anybody was moved; then the next selection finds a request that suits.
     """
+    backlog = pool.backlog
     passed: list[Flow] = []
     reached: int | None = None
-    for examined, (meter, _, user_id) in enumerate(pool.backlog.index):
+    for meter, _, user_id in backlog.index:
         flow = pool.flows[user_id]
-        heads = [head for head in (flow.oldest_short, flow.oldest_long) if head is not None]
-        if reached is None:
-            if not any(_any_could_hold(state, pool, head) for head in heads):
-                passed.append(flow)
-                continue
+        heads = (backlog.short_of(flow), backlog.long_of(flow))
+        if any(head is not None and _any_could_hold(state, pool, head) for head in heads):
             reached = meter
-        if meter > reached + farthest(pool, frame) - frame.smallest:
-            return False
-        if any(_suits(head, ask) for head in heads):
             break
-        if examined >= len(passed) + pool.policy.overtake_scan:
-            return False
-    moved = [flow for flow in passed if reached is not None and flow.meter < reached]
-    for flow in moved:
-        assert reached is not None
-        before = flow.meter
+        passed.append(flow)
+    if reached is None:
+        return False
+    moved = [(flow, flow.meter) for flow in passed if flow.meter < reached]
+    if not moved:
+        return False
+    _move(pool, [(flow, reached) for flow, _ in moved])
+    served = _would_grant(state, pool, ask)
+    _move(pool, moved)
+    if served:
         cause = RejoinCause.UNPLACEABLE
-        record(state, log, Rejoined(ask.now_ns, pool.name, flow.user_id, cause, before, reached))
-    return bool(moved)
+        for flow, before in moved:
+            rejoined = Rejoined(ask.now_ns, pool.name, flow.user_id, cause, before, reached)
+            record(state, log, rejoined)
+    return served
+
+
+def _move(pool: Pool, meters: list[tuple[Flow, int]]) -> None:
+    """Sets meters for a look at what would follow; the caller sets them back in the same step."""
+    for flow, meter in meters:
+        flow.meter = meter
+        pool.backlog.update(flow, _SHORT)
+
+
+def _would_grant(state: State, pool: Pool, ask: Ask) -> bool:
+    """Whether a selection among the users as they stand would end with a grant."""
+    policy = pool.policy
+    for examined, choice in enumerate(candidates(pool, frame_of(pool, ask.now_ns))):
+        if examined >= policy.overtake_scan:
+            return False
+        if _suits(choice.request, ask):
+            return True
+        if policy.placement is Placement.STALL and _any_could_hold(state, pool, choice.request):
+            return False
+        if _is_due_a_worker(pool, choice.request, ask):
+            return False
+    return False
+
+
+def _is_due_a_worker(pool: Pool, request: Request, ask: Ask) -> bool:
+    """Whether the asker is to be kept for a request that was overtaken too often."""
+    return (
+        request.overtakes >= pool.policy.max_overtakes
+        and ask.worker != ""
+        and ask.worker not in pool.reservations
+        and request.request_id not in pool.reserved_for
+        and could_hold(request, ask.offer)
+    )
 
 
 def _end_unplaceable(

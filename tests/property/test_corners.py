@@ -5,7 +5,6 @@ second worker that gives the same request back.
 """
 
 import msgspec
-import pytest
 
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
@@ -22,7 +21,6 @@ from scheduler_service.core.policy import (
 from tests.support.driver import LONG, POOL, Driver
 from tests.support.programs import PATIENT, policy
 
-gap = pytest.mark.xfail(strict=True, raises=AssertionError)
 GATE = policy("sfq", mode=PoolMode.GATE, gate_max_in_flight=1)
 
 
@@ -216,7 +214,6 @@ def test_shedding_settles_when_places_do_not_divide():
     assert not any(shed[30:])
 
 
-@gap
 def test_a_worker_is_kept_for_one_request_at_a_time():
     """While the first one's user is held back, no second reservation replaces it in silence."""
     driver = Driver(policy("qba", placement=Placement.OVERTAKE, max_overtakes=1, **PATIENT))
@@ -230,3 +227,16 @@ def test_a_worker_is_kept_for_one_request_at_a_time():
     driver.pause("a")
     driver.next(3, offer=small)
     assert [record.request_id for record in driver.of(d.Reserved)] == ["a0"]
+
+
+def test_a_stall_in_one_pool_is_none_in_the_next():
+    """One call over two pools: what blocks the first must not stand for the second."""
+    driver = Driver(policy("sfq"))
+    driver.configure(policy("sfq"), pool="q")
+    driver.enqueue("p0", "a", kv_tokens=10)
+    driver.enqueue("q0", "a", kv_tokens=100, pool="q")
+    driver.enqueue("q1", "b", 5, pool="q")
+    driver.enqueue("q2", "b", 5, pool="q")
+    offer = d.Offer(free_tokens=5, total_tokens=20)
+    granted = driver.next(3, pools=(POOL, "q"), offer=offer)
+    assert [record.request_id for record in granted] == ["q1", "q2"]

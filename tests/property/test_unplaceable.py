@@ -4,6 +4,7 @@ import pytest
 
 from scheduler_service.core import decisions as d
 from scheduler_service.core.policy import SECOND_NS, Placement
+from tests.support import watches
 from tests.support.driver import LONG, Driver
 from tests.support.programs import PATIENT, policy
 
@@ -56,7 +57,20 @@ def test_it_ends_after_its_time_once_a_worker_asks():
     ]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_nobody_is_passed_by_for_nothing():
+    """Only when that lets somebody be served: else `v` stays behind and newcomers get ahead."""
+    driver = Driver(policy("sfq"))
+    driver.watch(watches.PairBound(driver))
+    driver.enqueue("l0", "b", 1, LONG)
+    for number in range(2):
+        driver.enqueue(f"d{number}", "d", 40)
+    driver.next(offer=TAKES_NO_LONGS)
+    driver.cancel("d1")
+    driver.enqueue("big", "d", 1, kv_tokens=6)
+    driver.ask(offer=d.Offer(free_tokens=5, total_tokens=50, accepts_long=False))
+    assert not [x for x in driver.of(d.Rejoined) if x.cause is d.RejoinCause.UNPLACEABLE]
+
+
 def test_behind_it_in_a_fifo_queue_nobody_can_be_served():
     """With `fifo` only the head counts: what stands behind it does not make its user servable."""
     driver = Driver(policy("sfq"))

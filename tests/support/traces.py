@@ -80,7 +80,7 @@ def random_policy(rng: random.Random) -> PoolPolicy:
         max_leases_per_worker=pick([1, 3, *[1000] * 6]),
         default_weight_milli=pick([1000, 1000, 500, 3000]),
         mode=PoolMode.GATE if gate else PoolMode.PULL,
-        gate_max_in_flight=pick([0, 1, 3]),
+        gate_max_in_flight=pick([1, 2, 3]),
         gate_max_in_flight_cost=pick([0, 3, 10]),
         max_dead_letters=pick([1, 2, 1000]),
     )
