@@ -10,6 +10,7 @@ metrics page is collected on the loop, pool by pool, and formatted on a thread.
 """
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ IDLE_SECONDS = 30.0
 CONNECTIONS_MAX = 64
 HEADER_BYTES_MAX = 16 << 10
 _READ_BYTES = 16 << 10
+_ANY_IPV6, _ANY_IPV4 = "::", "0.0.0.0"  # noqa: S104 - only on purpose bound to
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 
@@ -73,12 +75,15 @@ class HttpServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int) -> int:
-        """Listens and returns the port.
+        """Listens and returns the port; at `::` on IPv4 as well, as gRPC does.
 
         Raises:
             OSError: It cannot listen there.
         """
-        self._server = await asyncio.start_server(self._connected, host, port)
+        if host == _ANY_IPV6:
+            self._server = await asyncio.start_server(self._connected, sock=_any_address(port))
+        else:
+            self._server = await asyncio.start_server(self._connected, host, port)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
@@ -136,6 +141,14 @@ class HttpServer:
         health = self._health()
         body = msgspec.json.format(msgspec.json.encode(health._asdict()), indent=2) + b"\n"
         return Reply(200 if health.ready else 503, _JSON, body)
+
+
+def _any_address(port: int) -> socket.socket:
+    """Returns a socket that listens on both kinds of addresses, if this machine has both."""
+    if socket.has_dualstack_ipv6():
+        address = (_ANY_IPV6, port)
+        return socket.create_server(address, family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server((_ANY_IPV4, port))
 
 
 async def _next_request(

@@ -150,3 +150,22 @@ async def test_idle_connections_end(server, monkeypatch):
 
     assert await asyncio.wait_for(reader.read(), 5) == b""
     writer.close()
+
+
+@pytest.mark.parametrize("ipv6", [True, False])
+async def test_any_address_takes_ipv4_as_well(monkeypatch, ipv6):
+    """At `::` probes over IPv4 are answered, on machines with IPv6 and without."""
+    if not ipv6:
+        monkeypatch.setattr("socket.has_dualstack_ipv6", lambda: False)
+
+    async def metrics() -> tuple[str, bytes]:
+        return "text/plain", b""
+
+    one = HttpServer(lambda: Health(True, "serving", {}, "sync", 0, ""), metrics)
+    port = await one.start("::", 0)
+    try:
+        ((status, _, body),) = await _talk(port, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+    finally:
+        await one.close()
+
+    assert (status, body) == (200, b"ok\n")
