@@ -11,6 +11,7 @@ import pytest
 
 from fairsched.v1 import admin_service_pb2, audit_service_pb2, scheduler_service_pb2
 from scheduler_service.core.decisions import RequestState
+from scheduler_service.core.policy import PoolPolicy
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "scheduler_service").rglob("*.py"))
@@ -158,6 +159,17 @@ def _help_of(path: list[str]) -> bool:
 def test_readme_sells_two_commands():
     """The README tells a newcomer the two commands that set up everything."""
     assert {"make demo", "make test"} <= set(_console_commands())
+
+
+def test_tuning_defaults_are_those_of_the_code():
+    """The defaults that the README's tuning table states are in force."""
+    rows = _table("README.md", "tuning")
+    policy = PoolPolicy()
+
+    assert len(rows) > 5
+    assert {row[0]: row[1] for row in rows} == {
+        row[0]: str(getattr(policy, row[0])) for row in rows
+    }
 
 
 def test_retry_policy_is_the_documented_one():

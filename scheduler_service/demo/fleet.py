@@ -103,7 +103,9 @@ class Gateways:
     """
 
     def __init__(self, target: str) -> None:
-        self._clients = [AsyncFairsched(target, options=OPTIONS) for _ in range(GATEWAYS)]
+        self._clients = [
+            AsyncFairsched(target, stream=True, options=OPTIONS) for _ in range(GATEWAYS)
+        ]
         self.acknowledged: dict[str, float] = {}
         self.repeated = 0
 
@@ -172,7 +174,8 @@ class Workers:
     def start(self) -> None:
         """Starts asking for work."""
         for number, client in enumerate(self._clients):
-            worker = client.worker(f"worker-{number + 1}", [POOL], self._run, concurrency=SLOTS)
+            name = f"worker-{number + 1}"
+            worker = client.worker(name, [POOL], self._run, concurrency=SLOTS, stream=True)
             self._workers.append(worker)
             self._tasks.append(asyncio.create_task(worker.run()))
 

@@ -156,7 +156,9 @@ def _panel(panel: Axes, replay: Replay, run: Ledger, stretch: Stretch, theme: Th
     panel.set_ylim(0, None)
     panel.grid(color=theme.faint, linewidth=0.5)
     panel.spines[["top", "right"]].set_visible(False)
-    panel.legend(loc="upper left", frameon=False, fontsize=9)
+    panel.legend(
+        loc="upper left", fontsize=9, facecolor=theme.ground, edgecolor="none", framealpha=0.9
+    )
 
 
 def _line(panel: Axes, run: Ledger, user: str, stretch: Stretch, **look: Any) -> float:

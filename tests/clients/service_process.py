@@ -29,6 +29,11 @@ class ServiceProcess:
         return self._listen
 
     @property
+    def data_dir(self) -> Path:
+        """Where its decision log is."""
+        return self._folder / "data"
+
+    @property
     def pid(self) -> int:
         """Its process."""
         assert self._process is not None
@@ -41,7 +46,7 @@ class ServiceProcess:
         ports.unlink(missing_ok=True)
         command = [
             sys.executable, "-m", "scheduler_service", "serve",
-            "--listen", self._listen, "--http-listen", "", "--data-dir", str(self._folder / "data"),
+            "--listen", self._listen, "--http-listen", "", "--data-dir", str(self.data_dir),
             "--port-file", str(ports), "--grace-seconds", "2", *self._flags,
         ]  # fmt: skip
         environment = {k: v for k, v in os.environ.items() if not k.startswith("FAIRSCHED_")}
