@@ -1,6 +1,27 @@
-"""`python -m scheduler_service` is the command line."""
+"""The program `fairsched`, also as `python -m scheduler_service`.
 
-from scheduler_service.cli import main
+As the first process of a container it takes SIGTERM before it loads anything: the kernel drops
+signals for which such a process has no handler, and a stop during the start would have to wait for
+SIGKILL.  The commands put their own handlers in its place.
+"""
+
+import os
+import signal
+from types import FrameType
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    os._exit(128 + number)
+
+
+def main() -> None:
+    """Runs the command line."""
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, _end)
+    from scheduler_service import cli  # noqa: PLC0415 - takes a second, and comes after the signal
+
+    cli.main()
+
 
 if __name__ == "__main__":
     main()

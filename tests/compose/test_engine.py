@@ -6,6 +6,7 @@ Needs Docker, Compose, and the base image `python:3.12-slim`; see `tests/compose
 import asyncio
 import contextlib
 import os
+import signal
 import time
 
 import grpc
@@ -141,13 +142,39 @@ async def test_work_of_a_silent_worker_is_redelivered(stack, fault):
     assert inspect(container, "RestartCount") == "0"
 
 
-def test_scheduler_starts_without_ipv6():
+def test_second_scheduler_on_the_log_is_refused(stack):
+    """A second container on the same volume ends at once with code 1 and says who holds it."""
+    volume = f"{stack.project}_log:/var/lib/fairsched"
+    with pytest.raises(AssertionError, match=r"ended with 1: .*is locked by pid"):
+        run("docker", "run", "--rm", "--volume", volume, "fairsched:demo", timeout=30)
+
+
+@pytest.mark.parametrize("after_s", [0, 1])
+def test_scheduler_stops_while_it_starts(stack, after_s):
+    """SIGTERM is heeded from the first moment, not only once everything is loaded."""
+    name = f"{stack.project}-early"
+    run("docker", "run", "--detach", "--name", name, "fairsched:demo")
+    try:
+        time.sleep(after_s)
+        started = time.monotonic()
+        run("docker", "stop", "--time", "30", name)
+        assert time.monotonic() - started < 10
+        assert inspect(name, "State.ExitCode") in {"0", str(128 + signal.SIGTERM)}
+    finally:
+        run("docker", "rm", "--force", "--volumes", name)
+
+
+ANYWHERE = ("serve", "--listen=[::]:50051", "--http-listen=[::]:9464", "--allow-plaintext")
+
+
+@pytest.mark.parametrize("arguments", [(), ANYWHERE], ids=["default", "anywhere"])
+def test_scheduler_starts_without_ipv6(stack, arguments):
     """With IPv6 switched off in its network namespace it binds IPv4 and becomes ready."""
-    name = f"fairsched-test-{os.getpid()}-ipv4"
+    name = f"{stack.project}-ipv4"
     run(
         *("docker", "run", "--detach", "--name", name, "--read-only", "--tmpfs", "/tmp"),  # noqa: S108
         *("--sysctl", "net.ipv6.conf.all.disable_ipv6=1"),
-        *("--sysctl", "net.ipv6.conf.lo.disable_ipv6=1", "fairsched:demo"),
+        *("--sysctl", "net.ipv6.conf.lo.disable_ipv6=1", "fairsched:demo", *arguments),
     )
     try:
         wait_until(lambda: _healthy(name), 60, "health")
