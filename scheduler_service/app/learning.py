@@ -13,6 +13,9 @@ from scheduler_service.core.state import Pool
 from scheduler_service.estimator.cost import cost_of
 from scheduler_service.estimator.learning import PoolLearner, Usage
 
+_READ_AT = 1000
+"""Completed requests that are gathered before they are tallied, at most."""
+
 
 class Teacher:
     """Learns for every pool.
@@ -29,10 +32,13 @@ class Teacher:
         self._engine = engine
         self._interval_ns = interval_ns
         self._next_ns: dict[str, int] = {}
+        self._unread: list[d.Completed] = []
         self.learners: dict[str, PoolLearner] = {}
         for pool in engine.state.pools.values():
             self._learner(pool)
-        engine.listeners.append(self._decided)
+        engine.on((d.Completed,), self._completed)
+        engine.on((d.UserForgotten,), self._user_forgotten)
+        engine.on((d.PoolDeleted,), self._pool_deleted)
 
     def _learner(self, pool: Pool) -> PoolLearner:
         by_work = pool.policy.class_by is ClassBy.WORK
@@ -43,18 +49,28 @@ class Teacher:
                 learner.resume(user_id, ratio_milli, cap_tokens)
         return learner
 
-    def _decided(self, _before: int, decisions: list[d.Decision]) -> None:
-        for decision in decisions:
-            if type(decision) is d.Completed:
-                if decision.output_tokens >= 0 and decision.state is d.RequestState.SUCCEEDED:
-                    self._completed(decision)
-            elif type(decision) is d.UserForgotten and decision.pool in self.learners:
-                self.learners[decision.pool].forget(decision.user_id)
-            elif type(decision) is d.PoolDeleted:
-                self.learners.pop(decision.pool, None)
+    def _user_forgotten(self, x: d.UserForgotten) -> None:
+        if x.pool in self.learners:
+            self.learners[x.pool].forget(x.user_id)
+
+    def _pool_deleted(self, x: d.PoolDeleted) -> None:
+        self.learners.pop(x.pool, None)
 
     def _completed(self, x: d.Completed) -> None:
-        pool = self._engine.state.pools[x.pool]
+        if x.output_tokens >= 0 and x.state is d.RequestState.SUCCEEDED:
+            self._unread.append(x)
+            if len(self._unread) >= _READ_AT:
+                self.read()
+
+    def read(self) -> None:
+        """Tallies what has been completed since it last did; off the way of the calls."""
+        unread, self._unread = self._unread, []
+        for x in unread:
+            pool = self._engine.state.pools.get(x.pool)
+            if pool is not None:
+                self._tally(pool, x)
+
+    def _tally(self, pool: Pool, x: d.Completed) -> None:
         policy = pool.policy
         prompt = x.prompt_tokens if x.prompt_tokens >= 0 else x.stated_prompt_tokens
         real_cost = cost_of(
@@ -73,6 +89,7 @@ class Teacher:
 
     def teach(self) -> None:
         """Puts into force what has been learned; to be called every now and then."""
+        self.read()
         now_ns = self._engine.now_ns()
         for name, learner in self.learners.items():
             pool = self._engine.state.pools.get(name)

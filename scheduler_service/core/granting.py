@@ -81,12 +81,12 @@ def write_grant(
 ) -> Dispatched:
     """Writes down the dispatch with all that explains it, and takes it."""
     flow, request, rule, turn = choice
-    policy, backlog, now_ns = pool.policy, pool.backlog, ask.now_ns
+    backlog, now_ns = pool.backlog, ask.now_ns
     meter, charge, time_after, passes = flow.meter, 0, pool.virtual_time, pool.passes
-    runner_up, runner_up_meter = "", 0
-    if turn is not Turn.REDELIVERY and not (backlog.charged and not backlog.user_by_user):
+    runner_up, runner_up_meter, first = "", 0, turn is not Turn.REDELIVERY
+    if first and (backlog.user_by_user or not backlog.charged):
         passes = 0
-    if backlog.charged and turn is not Turn.REDELIVERY:
+    if first and backlog.charged:
         charge = charge_for(request.cost, flow.weight_milli)
         time_after = frame.smallest
         if frame.smallest_user == flow.user_id:
@@ -97,8 +97,7 @@ def write_grant(
             passes += not backlog.user_by_user
             runner_up, runner_up_meter = frame.smallest_user, frame.smallest
     count, count_after, debt, debt_after = _quota_of(pool, choice)
-    duration = ask.lease_duration_ns or policy.lease_duration_ns
-    hand_over = policy.hand_over_ns if ask.hand_over and ask.worker else 0
+    expire_ns, hand_over_ns = _lease_times(pool, ask)
     dispatched = Dispatched(
         now_ns,
         pool.name,
@@ -109,8 +108,8 @@ def write_grant(
         ask.worker,
         ask.nonce,
         request.attempts + 1,
-        now_ns + duration,
-        now_ns + hand_over if 0 < hand_over < duration else 0,
+        expire_ns,
+        hand_over_ns,
         turn,
         rule,
         request.cost,
@@ -141,6 +140,14 @@ def write_grant(
     )
     record(state, log, dispatched)
     return dispatched
+
+
+def _lease_times(pool: Pool, ask: Ask) -> tuple[int, int]:
+    """Returns when the lease ends, and until when it must be confirmed; 0 if it need not be."""
+    duration = ask.lease_duration_ns or pool.policy.lease_duration_ns
+    hand_over = pool.policy.hand_over_ns if ask.hand_over and ask.worker else 0
+    needed = 0 < hand_over < duration
+    return ask.now_ns + duration, ask.now_ns + hand_over if needed else 0
 
 
 def _quota_of(pool: Pool, choice: Choice) -> tuple[int, int, bool, bool]:

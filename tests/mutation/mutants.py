@@ -288,7 +288,7 @@ MUTANTS = [
         "leases",
         (
             "granting",
-            "if backlog.charged and turn is not Turn.REDELIVERY:",
+            "if first and backlog.charged:",
             "if backlog.charged:",
         ),
         (
