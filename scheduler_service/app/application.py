@@ -35,7 +35,6 @@ class Application:
         presence: Workers whose calls wait here.
         slots: How much callers hold open.
         hints: When refused callers should come back.
-        stalled: Pool -> (request that stalled it last, when).
         space_low: Whether the disk has too little space to accept anything new.
         streams: Ends the sessions that are open, one function each.
     """
@@ -52,7 +51,6 @@ class Application:
     presence: Presence
     slots: Slots
     hints: RetryHints
-    stalled: dict[str, tuple[str, int]] = field(default_factory=dict)
     space_low: bool = False
     streams: set[Callable[[], None]] = field(default_factory=set)
 

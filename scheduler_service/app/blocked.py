@@ -9,7 +9,7 @@ requests keeps none.
 """
 
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scheduler_service.app.engine import Engine
 from scheduler_service.core import decisions as d
@@ -73,7 +73,9 @@ class Blocked:
             self._follow_pool(pool, now_ns)
             for flow in pool.flows.values():
                 self._follow(pool, flow, now_ns)
-        engine.listeners.append(self._decided)
+        engine.on(_TOUCHES_A_USER, self._touched)
+        engine.on((d.Paused, d.Resumed, d.UserConfigured), self._configured)
+        engine.on((d.PoolDeleted,), self._pool_deleted)
 
     def held(self) -> dict[tuple[str, WaitCause], int]:
         """Returns how many users with waiting requests are held back now, by pool and cause."""
@@ -95,21 +97,16 @@ class Blocked:
             found[cause] = own.since(since_ns, now_ns)
         return {cause: blocked_ns for cause, blocked_ns in found.items() if blocked_ns > 0}
 
-    def _decided(self, _before: int, decisions: list[d.Decision]) -> None:
-        for decision in decisions:
-            kind = type(decision)
-            if kind is d.Paused or kind is d.Resumed or kind is d.UserConfigured:
-                self._configured(decision)  # type: ignore[arg-type]
-            elif kind is d.PoolDeleted:
-                self._pools.pop(decision.pool, None)  # type: ignore[union-attr]
-            elif kind in _TOUCHES_A_USER:
-                pool = self._state.pools.get(decision.pool)  # type: ignore[union-attr]
-                if pool is None:
-                    continue
-                user_id = decision.user_id  # type: ignore[union-attr]
-                flow = pool.flows.get(user_id)
-                if flow is None or (flow.place == OUT and flow.waiting) or self._users:
-                    self._touch(pool, user_id, flow, decision.now_ns)
+    def _touched(self, decision: Any) -> None:
+        pool = self._state.pools.get(decision.pool)
+        if pool is None:
+            return
+        flow = pool.flows.get(decision.user_id)
+        if self._users or (flow is not None and flow.place == OUT and flow.waiting):
+            self._touch(pool, decision.user_id, flow, decision.now_ns)
+
+    def _pool_deleted(self, decision: d.PoolDeleted) -> None:
+        self._pools.pop(decision.pool, None)
 
     def _configured(self, decision: "d.Paused | d.Resumed | d.UserConfigured") -> None:
         pool = self._state.pools.get(decision.pool)
@@ -154,7 +151,7 @@ class Blocked:
             spans.open_ns = spans.open_ns or now_ns
 
 
-_TOUCHES_A_USER = {
+_TOUCHES_A_USER = (
     d.Accepted,
     d.Dispatched,
     d.Rejoined,
@@ -162,4 +159,4 @@ _TOUCHES_A_USER = {
     d.Ended,
     d.LeaseEnded,
     d.Requeued,
-}
+)

@@ -19,7 +19,7 @@ Reads show the state in memory, so they wait, like everybody, for what they show
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from scheduler_service.app.clock import monotonic_ns
@@ -40,6 +40,9 @@ _NONCES = 256
 
 Listener = Callable[[int, list[d.Decision]], None]
 """Called in the turn of a command with the sequence before its first decision; never waits."""
+
+Handler = Callable[[Any], None]
+"""Called in the turn of a command with one decision of the kinds it asked for; never waits."""
 
 Publisher = Callable[[Group], None]
 """Called when a group is durable; never waits."""
@@ -73,6 +76,7 @@ class Engine:
         self.stopped = asyncio.Event()
         self.listeners: list[Listener] = []
         self.publishers: list[Publisher] = []
+        self._handlers: dict[type[d.Decision], list[Handler]] = {}
         self.last_tick_ns = clock.now_ns()
         self.log = GroupCommitter(store, on_durable=self._durable, on_failure=self._stop)
         self.decide_latency = DurationHistogram(SHORT_BOUNDS_NS)
@@ -111,6 +115,42 @@ class Engine:
         self._nonces_left -= 1
         at = self._nonces_left * _NONCE_HEX
         return self._nonces[at : at + _NONCE_HEX]
+
+    def on(self, kinds: Iterable[type[d.Decision]], handler: Handler) -> None:
+        """Has `handler` told of every decision of these kinds, as they are taken."""
+        for kind in kinds:
+            self._handlers.setdefault(kind, []).append(handler)
+
+    def apply_all(self, commands: Iterable[Command]) -> list[Any]:
+        """Decides commands one after the other, in one go.
+
+        Returns:
+            For each the core's answer, or the `SchedulerError` that refused it.
+
+        Raises:
+            NotReady: LOG_STALLED, after a failed commit.
+        """
+        if self.failed is not None:
+            raise _stalled()
+        log: list[d.Decision] = []
+        before, state = self.state.sequence, self.state
+        answers: list[Any] = []
+        began_ns = monotonic_ns()
+        try:
+            for command in commands:
+                try:
+                    answers.append(apply(state, command, log))
+                except SchedulerError as error:
+                    answers.append(error)
+        except BaseException as error:
+            log.clear()
+            self._stop(error)
+            raise
+        finally:
+            if log:
+                self._take(before, log, None)
+            self.decide_latency.observe(monotonic_ns() - began_ns)
+        return answers
 
     def apply(self, command: Command, payload: Payload | None = None) -> Any:
         """Decides one command; the answer may be shown only after `durable()`.
@@ -158,6 +198,10 @@ class Engine:
                 decision, d.Completed | d.Ended | d.DeadLetterDropped
             ):
                 self._drop_payload(decision)
+        handlers = self._handlers
+        for decision in decisions:
+            for handler in handlers.get(type(decision), ()):
+                handler(decision)
         for listener in self.listeners:
             listener(before, decisions)
         due = next_due(self.state)

@@ -71,7 +71,8 @@ class Forecast:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._paces: dict[str, _Pace] = {}
-        engine.listeners.append(self._decided)
+        engine.on((d.Dispatched,), self._dispatched)
+        engine.on((d.PoolDeleted,), self._pool_deleted)
 
     def at_once(self, pool: Pool, request: Request, now_ns: int) -> Outlook:
         """Returns what a request that was accepted just now can expect.
@@ -100,16 +101,13 @@ class Forecast:
         gap_ns = -1 if pace is None else pace.mean_ns(now_ns)
         return -1 if gap_ns < 0 else gap_ns * (requests_ahead + 1)
 
-    def _decided(self, _before: int, decisions: list[d.Decision]) -> None:
-        for decision in decisions:
-            kind = type(decision)
-            if kind is d.Dispatched:
-                name = decision.pool  # type: ignore[union-attr]
-                pace = self._paces.get(name)
-                if pace is None:
-                    pace = self._paces[name] = _Pace()
-                pace.dispatched(decision.now_ns)
-                if not self._engine.state.pools[name].waiting:
-                    pace.idle()
-            elif kind is d.PoolDeleted:
-                self._paces.pop(decision.pool, None)  # type: ignore[union-attr]
+    def _dispatched(self, decision: d.Dispatched) -> None:
+        pace = self._paces.get(decision.pool)
+        if pace is None:
+            pace = self._paces[decision.pool] = _Pace()
+        pace.dispatched(decision.now_ns)
+        if not self._engine.state.pools[decision.pool].waiting:
+            pace.idle()
+
+    def _pool_deleted(self, decision: d.PoolDeleted) -> None:
+        self._paces.pop(decision.pool, None)

@@ -5,6 +5,7 @@ it must, like everything, wait until it is durable.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from scheduler_service.app.engine import Engine
 from scheduler_service.core import decisions as d
@@ -12,7 +13,7 @@ from scheduler_service.core import decisions as d
 Wake = Callable[[], None]
 """Called in the turn of a decision; must not wait or decide."""
 
-_CHANGES = {
+_CHANGES = (
     d.Dispatched,
     d.LeaseEnded,
     d.Completed,
@@ -20,7 +21,7 @@ _CHANGES = {
     d.Ended,
     d.Requeued,
     d.DeadLetterDropped,
-}
+)
 
 
 class RequestWatch:
@@ -28,7 +29,7 @@ class RequestWatch:
 
     def __init__(self, engine: Engine) -> None:
         self._watched: dict[tuple[str, str], list[Wake]] = {}
-        engine.listeners.append(self._decided)
+        engine.on(_CHANGES, self._changed)
 
     def __len__(self) -> int:
         return len(self._watched)
@@ -51,13 +52,7 @@ class RequestWatch:
             for wake in list(wakes):
                 wake()
 
-    def _decided(self, _before: int, decisions: list[d.Decision]) -> None:
-        watched = self._watched
-        if not watched:
-            return
-        for decision in decisions:
-            if type(decision) in _CHANGES:
-                wakes = watched.get((decision.pool, decision.request_id))  # type: ignore[union-attr]
-                if wakes is not None:
-                    for wake in wakes:
-                        wake()
+    def _changed(self, decision: Any) -> None:
+        if self._watched:
+            for wake in self._watched.get((decision.pool, decision.request_id), ()):
+                wake()

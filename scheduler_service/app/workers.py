@@ -42,7 +42,10 @@ class Workers:
         for lease_id, (_, request) in engine.state.leases.items():
             if request.cancel_reason and request.lease is not None:
                 self._cancelled.setdefault(request.lease.worker, {})[lease_id] = None
-        engine.listeners.append(self._decided)
+        engine.on((d.CancelRequested,), self._note_cancel)
+        engine.on((d.WorkerDrained,), self._drained)
+        engine.on((d.WorkerGone,), self._gone)
+        engine.on((d.Completed, d.LeaseEnded), self._lease_over)
 
     def _is_newer(self, worker: Worker) -> bool:
         """Whether a session is newer than the one known by its name: old ones are drained."""
@@ -121,17 +124,15 @@ class Workers:
             now_ns = self._engine.now_ns()
             self._engine.apply(c.DrainWorker(now_ns=now_ns, worker=key, peer=peer))
 
-    def _decided(self, _before: int, decisions: list[d.Decision]) -> None:
-        for decision in decisions:
-            kind = type(decision)
-            if kind is d.CancelRequested:
-                self._note_cancel(decision)  # type: ignore[arg-type]
-            elif kind is d.WorkerDrained:
-                self._tell(decision.worker)  # type: ignore[union-attr]
-            elif kind is d.WorkerGone:
-                self._forget(decision.worker)  # type: ignore[union-attr]
-            elif self._cancelled and (kind is d.Completed or kind is d.LeaseEnded):
-                self._drop_cancel(decision.lease_id)  # type: ignore[union-attr]
+    def _drained(self, decision: d.WorkerDrained) -> None:
+        self._tell(decision.worker)
+
+    def _gone(self, decision: d.WorkerGone) -> None:
+        self._forget(decision.worker)
+
+    def _lease_over(self, decision: "d.Completed | d.LeaseEnded") -> None:
+        if self._cancelled:
+            self._drop_cancel(decision.lease_id)
 
     def _note_cancel(self, decision: d.CancelRequested) -> None:
         pool = self._engine.state.pools.get(decision.pool)

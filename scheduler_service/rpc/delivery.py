@@ -1,21 +1,27 @@
 """Granted requests on their way to a worker.
 
-The messages are made in the turn of the grant, when the state shows it; payloads are fetched with
-the commit that makes the grant durable; the time left on a lease is filled in when the answer is
-sent.
+The messages are written in the turn of the grant, when the state shows it; payloads are fetched
+with the commit that makes the grant durable; the time left on a lease is filled in when the answer
+is sent.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.engine import Engine
+from scheduler_service.app.limits import SECOND_NS
 from scheduler_service.core import commands as c
 from scheduler_service.rpc import convert
 
 if TYPE_CHECKING:
     import asyncio
 
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+
     from scheduler_service.app.ports import Payload
+
+    _Field = RepeatedCompositeFieldContainer[pb.Dispatch]
 
 
 class Delivery:
@@ -24,43 +30,47 @@ class Delivery:
     Args:
         engine: Where the answer came from.
         answer: It, in the turn it was given.
+        into: Where the messages go; they are complete after `prepare`.
 
     Attributes:
-        dispatches: The messages, complete after `prepare`.
         lease_ids: Their leases.
     """
 
-    __slots__ = ("_engine", "_expire_ns", "_payloads", "dispatches", "lease_ids")
+    __slots__ = ("_engine", "_expire_ns", "_messages", "_payloads", "lease_ids")
 
-    def __init__(self, engine: Engine, answer: c.Dispatches) -> None:
+    def __init__(self, engine: Engine, answer: c.Dispatches, into: "_Field") -> None:
         self._engine = engine
-        self.dispatches: list[pb.Dispatch] = []
         self.lease_ids: list[str] = []
+        self._messages: list[pb.Dispatch] = []
         self._expire_ns: list[int] = []
         self._payloads: list[tuple[pb.Dispatch, asyncio.Future[Payload | None]]] = []
         for grant in answer.granted:
-            self._add(grant)
+            self._add(grant, into.add())
 
-    def _add(self, grant: c.Grant) -> None:
+    def _add(self, grant: c.Grant, message: pb.Dispatch) -> None:
         request, lease = grant.request, grant.lease
-        message = pb.Dispatch(
-            sequence=grant.sequence,
-            request_id=request.request_id,
-            user_id=request.user_id,
-            pool=grant.pool,
-            lease_id=lease.lease_id,
-            attempt=request.attempts,
-            cost=request.cost,
-            predicted_class=int(request.predicted_class),  # type: ignore[arg-type]
-            rule=int(request.rule),  # type: ignore[arg-type]
-            turn=int(lease.turn),  # type: ignore[arg-type]
-            caller_bound=request.caller_bound,
-        )
-        self.dispatches.append(message)
+        message.sequence = grant.sequence
+        message.request_id = request.request_id
+        message.user_id = request.user_id
+        message.pool = grant.pool
+        message.lease_id = lease.lease_id
+        message.attempt = request.attempts
+        message.cost = request.cost
+        message.predicted_class = request.predicted_class  # type: ignore[assignment]
+        message.rule = request.rule  # type: ignore[assignment]
+        message.turn = lease.turn  # type: ignore[assignment]
+        if request.caller_bound:
+            message.caller_bound = True
+        self._messages.append(message)
         self.lease_ids.append(lease.lease_id)
         self._expire_ns.append(lease.expire_ns)
         if self._engine.has_payload(request.sequence):
             self._payloads.append((message, self._engine.fetch(request.sequence)))
+
+    @property
+    def with_payloads(self) -> bool:
+        """Whether any of the requests carries a payload or metadata."""
+        return bool(self._payloads)
 
     async def prepare(self) -> None:
         """Completes the messages once their grants are durable.
@@ -75,27 +85,55 @@ class Delivery:
                 message.payload = payload.payload
                 message.metadata.update(convert.unpack_metadata(payload.metadata))
         now_ns = self._engine.now_ns()
-        for message, expire_ns in zip(self.dispatches, self._expire_ns, strict=True):
-            message.lease_duration.CopyFrom(convert.time_left(expire_ns, now_ns))
+        for message, expire_ns in zip(self._messages, self._expire_ns, strict=True):
+            left_ns = max(expire_ns - now_ns, 0)
+            duration = message.lease_duration
+            duration.seconds = left_ns // SECOND_NS
+            duration.nanos = left_ns % SECOND_NS
 
-    def trim(self, bytes_max: int) -> list[str]:
+    def trim(self, dispatches: "_Field", bytes_max: int) -> list[str]:
         """Takes out what would make a message larger than `bytes_max`, but never the first.
+
+        Args:
+            dispatches: The field that all of the delivery, and nothing else, was written into.
+            bytes_max: Bytes that dispatches may fill.
 
         Returns:
             The leases taken out.
         """
+        if not self._payloads:
+            return []
         size = 0
-        for count, dispatch in enumerate(self.dispatches):
+        for count, dispatch in enumerate(dispatches):
             size += dispatch.ByteSize()
             if size > bytes_max and count:
                 break
         else:
             return []
         excess = self.lease_ids[count:]
-        del self.dispatches[count:], self.lease_ids[count:], self._expire_ns[count:]
+        del dispatches[count:], self.lease_ids[count:]
         return excess
 
     def abandon(self) -> None:
         """Stops waiting for payloads that nobody will be sent."""
         for _, future in self._payloads:
             future.cancel()
+
+
+def split(reply: pb.WorkerSessionResponse, bytes_max: int) -> Iterator[pb.WorkerSessionResponse]:
+    """Yields a message as several, none with more than `bytes_max` bytes of dispatches."""
+    if reply.ByteSize() <= bytes_max:
+        yield reply
+        return
+    dispatches = list(reply.dispatches)
+    part, size = pb.WorkerSessionResponse(), 0
+    part.CopyFrom(reply)
+    del part.dispatches[:]
+    for dispatch in dispatches:
+        length = dispatch.ByteSize()
+        if size and size + length > bytes_max:
+            yield part
+            part, size = pb.WorkerSessionResponse(), 0
+        part.dispatches.append(dispatch)
+        size += length
+    yield part

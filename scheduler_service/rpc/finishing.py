@@ -1,34 +1,36 @@
-"""Completions, renewals and cancels: checks, the decision, the answer.
+"""Completions and cancels: checks, the decision, the answer.
 
 Shared by the unary calls, the batches, `NextDispatch` and the sessions.  Functions named `…_result`
 never raise an error of the core: it becomes the result of that item, and spoils no other.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.application import Application
 from scheduler_service.app.limits import (
-    BATCH_MAX,
     ERROR_BYTES_MAX,
     REASON_BYTES_MAX,
     TOKENS_MAX,
 )
 from scheduler_service.core import commands as c
 from scheduler_service.core.decisions import Outcome
-from scheduler_service.core.errors import SchedulerError, Superseded, Unknown
-from scheduler_service.rpc import convert, status
+from scheduler_service.core.errors import SchedulerError, Unknown
+from scheduler_service.rpc import status
 from scheduler_service.rpc.calls import Runtime
 from scheduler_service.rpc.identity import Identity
-from scheduler_service.rpc.validate import Checks
+from scheduler_service.rpc.validate import Checks, is_id
 
-_OUTCOMES = frozenset(int(value) for value in Outcome)
-_PROGRESS = frozenset({int(pb.PROGRESS_PREFILL_COMPLETE)})
+if TYPE_CHECKING:
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+
+_OUTCOMES = {int(value): value for value in Outcome}
 _NOT_STATED = -1
 
 
 class Finishing:
-    """Ends, extends and cancels what was given out.
+    """Ends and cancels what was given out.
 
     Args:
         app: The use cases.
@@ -41,16 +43,8 @@ class Finishing:
 
     # -- completions --------------------------------------------------------------------------
 
-    def complete(
-        self, x: pb.CompleteRequest, caller: Identity, *, path: str = "", session_id: str = ""
-    ) -> pb.CompleteResponse:
+    def complete(self, x: pb.CompleteRequest, caller: Identity) -> pb.CompleteResponse:
         """Ends a lease and returns the answer, to be told when it is durable.
-
-        Args:
-            x: As stated.
-            caller: Who states it.
-            path: Where the message stands in its call, with a dot at the end.
-            session_id: Session of the stream it came over; empty takes the one stated.
 
         Raises:
             InvalidCommand: Names every bad field.
@@ -59,61 +53,86 @@ class Finishing:
             WrongState: LEASE_EXPIRED.
             Denied: LEASE_OF_OTHER_WORKER.
         """
-        checks = Checks(path)
-        checks.id("lease_id", x.lease_id)
-        checks.enum("outcome", x.outcome, _OUTCOMES, required=True)
-        prompt, output = _NOT_STATED, _NOT_STATED
-        if x.HasField("usage"):
-            usage = x.usage
-            if usage.HasField("prompt_tokens"):
-                prompt = checks.number("usage.prompt_tokens", usage.prompt_tokens, 0, TOKENS_MAX)
-            if usage.HasField("output_tokens"):
-                output = checks.number("usage.output_tokens", usage.output_tokens, 0, TOKENS_MAX)
-        checks.text("error", x.error, ERROR_BYTES_MAX)
-        checks.id("session_id", x.session_id, required=False)
-        checks.done()
-        self._require_sight(caller, x.lease_id)
+        self._check(x, "")
+        self.require_lease(caller, x.lease_id)
         engine = self._app.engine
-        done: c.Finished = engine.apply(
-            c.Complete(
-                now_ns=engine.now_ns(),
-                nonce=engine.nonce(),
-                peer=caller.name,
-                lease_id=x.lease_id,
-                outcome=Outcome(x.outcome),
-                worker=x.session_id or session_id,
-                prompt_tokens=prompt,
-                output_tokens=output,
-                error=x.error,
-            )
-        )
-        return pb.CompleteResponse(
-            pool=done.pool,
-            request_id=done.request_id,
-            state=int(done.state),  # type: ignore[arg-type]
-            duplicate=done.existing is c.Existing.REPEATED,
-        )
+        done = engine.apply(self._command(x, caller, x.session_id, engine.now_ns()))
+        answer = pb.CompleteResponse()
+        _tell_finished(done, answer)
+        return answer
 
-    def complete_results(
+    def complete_into(
         self,
+        results: "RepeatedCompositeFieldContainer[pb.CompleteResult]",
         items: Iterable[pb.CompleteRequest],
         caller: Identity,
         *,
-        field: str = "completions",
         session_id: str = "",
-    ) -> list[pb.CompleteResult]:
-        """Ends leases, each by itself."""
-        results = []
-        for index, item in enumerate(items):
-            try:
-                path = f"{field}[{index}]."
-                response = self.complete(item, caller, path=path, session_id=session_id)
-                results.append(pb.CompleteResult(response=response))
-            except SchedulerError as error:
-                results.append(pb.CompleteResult(error=self.item_error("Complete", error)))
-        return results
+    ) -> None:
+        """Ends leases, each by itself, and adds a result for each.
 
-    def _require_sight(self, caller: Identity, lease_id: str) -> None:
+        Args:
+            results: Where the results go.
+            items: As stated.
+            caller: Who states them.
+            session_id: Session of the stream they came over; an item may state its own.
+        """
+        engine = self._app.engine
+        now_ns = engine.now_ns()
+        commands: list[c.Complete] = []
+        bad: dict[int, SchedulerError] = {}
+        for index, x in enumerate(items):
+            try:
+                if not _is_plain(x):
+                    self._check(x, f"completions[{index}].")
+                if caller.pools or caller.user_prefixes:
+                    self.require_lease(caller, x.lease_id)
+            except SchedulerError as error:
+                bad[index] = error
+                continue
+            commands.append(self._command(x, caller, x.session_id or session_id, now_ns))
+        answers = iter(engine.apply_all(commands) if commands else ())
+        for index in range(len(commands) + len(bad)):
+            result = results.add()
+            answer = bad.get(index) or next(answers)
+            if isinstance(answer, SchedulerError):
+                result.error.CopyFrom(self.item_error("Complete", answer))
+            else:
+                _tell_finished(answer, result.response)
+
+    def _check(self, x: pb.CompleteRequest, path: str) -> None:
+        checks = Checks(path)
+        checks.id("lease_id", x.lease_id)
+        checks.enum("outcome", x.outcome, _OUTCOMES, required=True)
+        if x.HasField("usage"):
+            usage = x.usage
+            checks.number("usage.prompt_tokens", usage.prompt_tokens, 0, TOKENS_MAX)
+            checks.number("usage.output_tokens", usage.output_tokens, 0, TOKENS_MAX)
+        checks.text("error", x.error, ERROR_BYTES_MAX)
+        checks.id("session_id", x.session_id, required=False)
+        checks.done()
+
+    def _command(
+        self, x: pb.CompleteRequest, caller: Identity, worker: str, now_ns: int
+    ) -> c.Complete:
+        prompt, output = _NOT_STATED, _NOT_STATED
+        if x.HasField("usage"):
+            usage = x.usage
+            prompt = usage.prompt_tokens if usage.HasField("prompt_tokens") else _NOT_STATED
+            output = usage.output_tokens if usage.HasField("output_tokens") else _NOT_STATED
+        return c.Complete(
+            now_ns=now_ns,
+            nonce=self._app.engine.nonce(),
+            peer=caller.name,
+            lease_id=x.lease_id,
+            outcome=_OUTCOMES[x.outcome],
+            worker=worker,
+            prompt_tokens=prompt,
+            output_tokens=output,
+            error=x.error,
+        )
+
+    def require_lease(self, caller: Identity, lease_id: str) -> None:
         """Checks that the caller may know of a lease; if not, there is no such lease."""
         if not caller.pools and not caller.user_prefixes:
             return
@@ -131,100 +150,6 @@ class Finishing:
             return
         if not caller.sees_pool(name) or not self._runtime.user_ids.sees(caller, user_id):
             raise Unknown("LEASE_UNKNOWN", f"There is no lease {lease_id!r}.", leaseId=lease_id)
-
-    # -- renewals -----------------------------------------------------------------------------
-
-    def check_renewals(
-        self, items: Sequence[pb.LeaseRenewal], checks: Checks, limit: int = BATCH_MAX
-    ) -> None:
-        """Checks the renewals of a call."""
-        if len(items) > limit:
-            checks.bad("renewals", f"must have at most {limit} entries, has {len(items)}")
-            return
-        for index, item in enumerate(items):
-            checks.id(f"renewals[{index}].lease_id", item.lease_id)
-            checks.enum(f"renewals[{index}].progress", item.progress, _PROGRESS)
-
-    def renew(
-        self,
-        items: Sequence[pb.LeaseRenewal],
-        caller: Identity,
-        *,
-        worker: str,
-        lease_duration_ns: int,
-    ) -> list[pb.LeaseRenewalResult]:
-        """Extends leases that were checked before, each by itself; one result for each, in order.
-
-        Args:
-            items: As stated.
-            caller: Who states it.
-            worker: Key of the worker that holds them; empty for a gateway with a gate.
-            lease_duration_ns: New length from now; 0 takes the pool's.
-        """
-        refused = {item.lease_id: self._renewal_error(item, caller, worker) for item in items}
-        good = [item for item in items if refused[item.lease_id] is None]
-        engine = self._app.engine
-        now_ns = engine.now_ns()
-        answers: dict[str, c.Renewed] = {}
-        if good:
-            done = pb.PROGRESS_PREFILL_COMPLETE
-            renewed: tuple[c.Renewed, ...] = engine.apply(
-                c.RenewLease(
-                    now_ns=now_ns,
-                    nonce=engine.nonce(),
-                    peer=caller.name,
-                    worker=worker,
-                    lease_ids=tuple(item.lease_id for item in good),
-                    prefill_complete=tuple(i.lease_id for i in good if i.progress == done),
-                    lease_duration_ns=lease_duration_ns,
-                )
-            )
-            answers = {answer.lease_id: answer for answer in renewed}
-        results = []
-        for item in items:
-            error = refused[item.lease_id]
-            if error is None and answers[item.lease_id].problem:
-                error = status.lease_error(answers[item.lease_id].problem, item.lease_id)
-            if error is not None:
-                told = self.item_error("RenewLease", error)
-                results.append(pb.LeaseRenewalResult(lease_id=item.lease_id, error=told))
-                continue
-            answer = answers[item.lease_id]
-            results.append(
-                pb.LeaseRenewalResult(
-                    lease_id=item.lease_id,
-                    lease_duration=convert.time_left(answer.expire_ns, now_ns),
-                    cancel_requested=answer.cancel_requested,
-                )
-            )
-        return results
-
-    def _renewal_error(
-        self, item: pb.LeaseRenewal, caller: Identity, worker: str
-    ) -> SchedulerError | None:
-        """Returns why this caller cannot renew this lease, if that is known without the core."""
-        state = self._app.engine.state
-        try:
-            self._require_sight(caller, item.lease_id)
-        except SchedulerError as error:
-            return error
-        found = state.leases.get(item.lease_id)
-        lease = None if found is None else found[1].lease
-        if lease is None or not lease.worker:
-            return None
-        holder = state.workers.get(lease.worker)
-        if holder is None:
-            return None
-        if holder.registered and worker != lease.worker:
-            return status.lease_error("LEASE_OF_OTHER_WORKER", item.lease_id)
-        if self._app.workers.superseded(holder):
-            return Superseded(
-                "SESSION_SUPERSEDED",
-                f"Worker {holder.name!r} has opened another session since.",
-                leaseId=item.lease_id,
-                workerId=holder.name,
-            )
-        return None
 
     # -- cancels ------------------------------------------------------------------------------
 
@@ -300,3 +225,23 @@ class Finishing:
         """Returns an error as the result of one item, and takes note of it."""
         self._runtime.observer.refused(rpc, error.metadata.get("pool", ""), error.reason)
         return status.item_error(error, self._runtime.retry_seconds(error))
+
+
+def _is_plain(x: pb.CompleteRequest) -> bool:
+    """Whether a completion states a lease and an outcome and nothing else; then it is good."""
+    return (
+        x.outcome in _OUTCOMES
+        and not x.error
+        and not x.session_id
+        and not x.HasField("usage")
+        and is_id(x.lease_id)
+    )
+
+
+def _tell_finished(done: c.Finished, answer: pb.CompleteResponse) -> None:
+    """Writes what became of a lease into its answer."""
+    answer.pool = done.pool
+    answer.request_id = done.request_id
+    answer.state = done.state  # type: ignore[assignment]
+    if done.existing is c.Existing.REPEATED:
+        answer.duplicate = True

@@ -23,6 +23,7 @@ from scheduler_service.rpc.finishing import Finishing
 from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.intake import Intake
 from scheduler_service.rpc.pulling import check_lease_duration
+from scheduler_service.rpc.renewing import Renewing
 from scheduler_service.rpc.streams import Stream, serve
 from scheduler_service.rpc.validate import Checks, nanoseconds
 
@@ -63,12 +64,14 @@ class GatewaySessions:
         runtime: Runtime,
         intake: Intake,
         finishing: Finishing,
+        renewing: Renewing,
         refresher: Refresher,
     ) -> None:
         self.app = app
         self.runtime = runtime
         self.intake = intake
         self.finishing = finishing
+        self.renewing = renewing
         self.refresher = refresher
 
     async def serve(self, context: Context, caller: Identity) -> None:
@@ -100,12 +103,11 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
         for index, item in enumerate(message.enqueues):
             reply.enqueue_results.append(self._enqueue(item, f"enqueues[{index}].request."))
         if message.completions:
-            done = finishing.complete_results(message.completions, self.caller)
-            reply.completion_results.extend(done)
+            finishing.complete_into(reply.completion_results, message.completions, self.caller)
         if message.cancels:
             reply.cancel_results.extend(finishing.cancel_results(message.cancels, self.caller))
         if message.renewals:
-            renewed = finishing.renew(
+            renewed = self._desk.renewing.renew(
                 message.renewals, self.caller, worker="", lease_duration_ns=self._lease_ns
             )
             reply.renewal_results.extend(renewed)
@@ -132,7 +134,7 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
         ):
             if len(items) > BATCH_MAX:
                 checks.bad(name, f"must have at most {BATCH_MAX} entries, has {len(items)}")
-        self._desk.finishing.check_renewals(x.renewals, checks)
+        self._desk.renewing.check(x.renewals, checks)
         check_lease_duration(x, checks)
         checks.done()
 

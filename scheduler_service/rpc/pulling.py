@@ -100,10 +100,15 @@ class _Wait:
     """
 
     def __init__(
-        self, app: Application, template: c.NextDispatch, command: Callable[[], c.NextDispatch]
+        self,
+        app: Application,
+        template: c.NextDispatch,
+        command: Callable[[], c.NextDispatch],
+        reply: pb.NextDispatchResponse,
     ) -> None:
         self.delivery: Delivery | None = None
         self._app = app
+        self._reply = reply
         self._loop = asyncio.get_running_loop()
         self._result: asyncio.Future[tuple[c.Dispatches, Delivery] | None]
         self._result = self._loop.create_future()
@@ -111,7 +116,7 @@ class _Wait:
         app.waiters.park(self._parked)
 
     def _granted(self, answer: c.Dispatches) -> None:
-        self.delivery = Delivery(self._app.engine, answer)
+        self.delivery = Delivery(self._app.engine, answer, self._reply.dispatches)
         # A call may have been cancelled earlier in this turn; whoever waited for it gives back.
         if not self._result.done():
             self._result.set_result((answer, self.delivery))
@@ -154,15 +159,15 @@ class Pulling:
         x: pb.NextDispatchRequest,
         context: Context,
         caller: Identity,
-        results: list[pb.CompleteResult],
-    ) -> pb.NextDispatchResponse:
+        reply: pb.NextDispatchResponse,
+    ) -> None:
         """Gives the caller its requests.
 
         Args:
             x: As stated.
             context: The call.
             caller: Who calls.
-            results: Of the completions that the call carried, applied already.
+            reply: The answer to be; it holds the results of the completions that were carried.
 
         Raises:
             InvalidCommand: Names every bad field.
@@ -176,20 +181,24 @@ class Pulling:
         answer: c.Dispatches = app.engine.apply(self._command(pull))
         repeated = answer.existing is c.Existing.REPEATED
         if answer.granted or repeated or not pull.wait_ns or answer.empty_reason in _ENDS_THE_WAIT:
-            return await self._send(pull, answer, Delivery(app.engine, answer), results)
+            delivery = Delivery(app.engine, answer, reply.dispatches)
+            await self._send(pull, answer, delivery, reply)
+            return
         left = remaining_ns(context)
         wait_ns = pull.wait_ns if left is None else min(pull.wait_ns, left - DEADLINE_MARGIN_NS)
         if wait_ns <= 0:
-            return await self._send(pull, answer, Delivery(app.engine, answer), results)
+            delivery = Delivery(app.engine, answer, reply.dispatches)
+            await self._send(pull, answer, delivery, reply)
+            return
         peer = peer_of(context, caller)
         app.slots.take_call(peer)
         app.presence.enter(pull, pull.template)
         try:
-            answer, delivery = await self._parked(pull, answer, wait_ns)
+            answer, delivery = await self._parked(pull, answer, wait_ns, reply)
         finally:
             app.presence.leave(pull, pull.key)
             app.slots.free_call(peer)
-        return await self._send(pull, answer, delivery, results)
+        await self._send(pull, answer, delivery, reply)
 
     def _read(self, x: pb.NextDispatchRequest, caller: Identity) -> _Pull:
         checks = Checks()
@@ -254,11 +263,11 @@ class Pulling:
         )
 
     async def _parked(
-        self, pull: _Pull, empty: c.Dispatches, wait_ns: int
+        self, pull: _Pull, empty: c.Dispatches, wait_ns: int, reply: pb.NextDispatchResponse
     ) -> tuple[c.Dispatches, Delivery]:
         """Waits for the first request; to be called in the turn that found nothing."""
         app = self._app
-        wait = _Wait(app, pull.template, lambda: self._command(pull))
+        wait = _Wait(app, pull.template, lambda: self._command(pull), reply)
         try:
             found = await wait.result(wait_ns)
         except asyncio.CancelledError:
@@ -269,24 +278,25 @@ class Pulling:
             if app.engine.failed is not None:
                 raise
             found = None
-        return found or (empty, Delivery(app.engine, empty))
+        return found or (empty, Delivery(app.engine, empty, reply.dispatches))
 
     async def _send(
         self,
         pull: _Pull,
         answer: c.Dispatches,
         delivery: Delivery,
-        results: list[pb.CompleteResult],
-    ) -> pb.NextDispatchResponse:
-        """Returns the answer when it is durable."""
+        reply: pb.NextDispatchResponse,
+    ) -> None:
+        """Completes the answer; it may be sent when this returns."""
         app = self._app
-        reply = pb.NextDispatchResponse(
-            empty_reason=int(answer.empty_reason),  # type: ignore[arg-type]
-            stalled_request_id=note_stall(app, pull.template.pools, pull.key, answer),
-            completion_results=results,
-            cancelled_lease_ids=app.workers.cancelled(pull.key),
-            duplicate=answer.existing is c.Existing.REPEATED,
-        )
+        if answer.empty_reason:
+            reply.empty_reason = answer.empty_reason  # type: ignore[assignment]
+            reply.stalled_request_id = stalled_by(app, pull.template.pools, pull.key, answer)
+        cancelled = app.workers.cancelled(pull.key)
+        if cancelled:
+            reply.cancelled_lease_ids.extend(cancelled)
+        if answer.existing is c.Existing.REPEATED:
+            reply.duplicate = True
         try:
             await delivery.prepare()
         except asyncio.CancelledError:
@@ -294,9 +304,7 @@ class Pulling:
             raise
         # What one message cannot carry goes back at once, and first to who asks next.
         bytes_max = app.limits.message_bytes * _PART_OF_MESSAGE // 100
-        give_back(app.engine, delivery.trim(bytes_max))
-        reply.dispatches.extend(delivery.dispatches)
-        return reply
+        give_back(app.engine, delivery.trim(reply.dispatches, bytes_max))
 
     def _undo(self, pull: _Pull, delivery: Delivery) -> None:
         """Gives back what a cancelled call was granted, unless it will be asked for again."""
@@ -305,13 +313,10 @@ class Pulling:
             give_back(self._app.engine, delivery.lease_ids)
 
 
-def note_stall(app: Application, pools: Sequence[str], key: str, answer: c.Dispatches) -> str:
+def stalled_by(app: Application, pools: Sequence[str], key: str, answer: c.Dispatches) -> str:
     """Returns the request that waits for room, if the answer says that there is one."""
     state = app.engine.state
-    if answer.empty_reason is d.EmptyReason.STALLED_BY and answer.stalled_by:
-        for name in pools:
-            if answer.stalled_by in state.pools[name].requests:
-                app.stalled[name] = (answer.stalled_by, app.engine.now_ns())
+    if answer.empty_reason is d.EmptyReason.STALLED_BY:
         return answer.stalled_by
     if answer.empty_reason is d.EmptyReason.RESERVED:
         for name in pools:

@@ -17,6 +17,7 @@ from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.inquiry import Inquiry
 from scheduler_service.rpc.intake import Intake
 from scheduler_service.rpc.pulling import Pulling, check_lease_duration
+from scheduler_service.rpc.renewing import Renewing
 from scheduler_service.rpc.validate import Checks
 from scheduler_service.rpc.worker_session import WorkerSessions
 
@@ -27,13 +28,16 @@ class Desks:
     def __init__(self, app: Application, runtime: Runtime) -> None:
         self.intake = Intake(app, runtime.user_ids)
         self.finishing = Finishing(app, runtime)
+        self.renewing = Renewing(app, self.finishing)
         self.pulling = Pulling(app)
         self.inquiry = Inquiry(app, self.finishing)
         self.fleet = Fleet(app)
         self.acquiring = Acquiring(app, runtime, self.intake)
-        self.worker_sessions = WorkerSessions(app, runtime, self.finishing, self.fleet)
+        self.worker_sessions = WorkerSessions(
+            app, runtime, self.finishing, self.renewing, self.fleet
+        )
         self.gateway_sessions = GatewaySessions(
-            app, runtime, self.intake, self.finishing, self.acquiring.refresher
+            app, runtime, self.intake, self.finishing, self.renewing, self.acquiring.refresher
         )
 
 
@@ -125,12 +129,16 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
     ) -> pb.NextDispatchResponse:
         """Gives a worker the requests whose turn it is."""
         desks = self._at
-        results = []
+        answer = pb.NextDispatchResponse()
         if request.completions:
-            worker = request.session_id
-            items = request.completions[:BATCH_MAX]
-            results = desks.finishing.complete_results(items, caller, session_id=worker)
-        return await desks.pulling.next_dispatch(request, context, caller, results)
+            desks.finishing.complete_into(
+                answer.completion_results,
+                request.completions[:BATCH_MAX],
+                caller,
+                session_id=request.session_id,
+            )
+        await desks.pulling.next_dispatch(request, context, caller, answer)
+        return answer
 
     @call
     async def Complete(
@@ -150,9 +158,10 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         checks = Checks()
         _check_batch("completions", len(request.completions), checks)
         checks.done()
-        results = desks.finishing.complete_results(request.completions, caller)
+        answer = pb.BatchCompleteResponse()
+        desks.finishing.complete_into(answer.results, request.completions, caller)
         await self.runtime.app.engine.durable()
-        return pb.BatchCompleteResponse(results=results)
+        return answer
 
     @call
     async def RenewLease(
@@ -165,13 +174,13 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         checks.id("worker_id", request.worker_id, required=False)
         if not request.renewals:
             checks.bad("renewals", "is required")
-        desks.finishing.check_renewals(request.renewals, checks)
+        desks.renewing.check(request.renewals, checks)
         duration_ns = check_lease_duration(request, checks)
         checks.done()
         worker = request.worker_id
         if request.session_id:
             worker = self.runtime.app.workers.session(request.session_id).worker
-        results = desks.finishing.renew(
+        results = desks.renewing.renew(
             request.renewals, caller, worker=worker, lease_duration_ns=duration_ns
         )
         await self.runtime.app.engine.durable()

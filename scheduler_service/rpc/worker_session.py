@@ -24,12 +24,13 @@ from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import SchedulerError, Superseded
 from scheduler_service.core.state import Worker
 from scheduler_service.rpc.calls import Context, Runtime
-from scheduler_service.rpc.delivery import Delivery
+from scheduler_service.rpc.delivery import Delivery, split
 from scheduler_service.rpc.finishing import Finishing
 from scheduler_service.rpc.fleet import Fleet
 from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.offers import RunningOffer, check_offer
-from scheduler_service.rpc.pulling import check_lease_duration, note_stall, require_pull
+from scheduler_service.rpc.pulling import check_lease_duration, require_pull, stalled_by
+from scheduler_service.rpc.renewing import Renewing
 from scheduler_service.rpc.streams import Stream, serve
 from scheduler_service.rpc.validate import Checks, nanoseconds
 
@@ -53,12 +54,18 @@ class WorkerSessions:
     """Serves `WorkerSession`."""
 
     def __init__(
-        self, app: Application, runtime: Runtime, finishing: Finishing, fleet: Fleet
+        self,
+        app: Application,
+        runtime: Runtime,
+        finishing: Finishing,
+        renewing: Renewing,
+        fleet: Fleet,
     ) -> None:
         self.open: dict[str, WorkerStream] = {}
         self.app = app
         self.runtime = runtime
         self.finishing = finishing
+        self.renewing = renewing
         self.fleet = fleet
 
     async def serve(self, context: Context, caller: Identity) -> None:
@@ -80,7 +87,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         self._news = _News()
         self._sending = _News()
         self._parked: Parked | None = None
-        self._told_reason = 0
+        self._told_reason = d.EmptyReason.NONE
         self._told_cancelled: set[str] = set()
 
     # -- reading ------------------------------------------------------------------------------
@@ -95,16 +102,18 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         self._unpark()
         news = self._news
         if message.completions:
-            results = self._desk.finishing.complete_results(
-                message.completions, self.caller, session_id=self._key
+            self._desk.finishing.complete_into(
+                news.reply.completion_results,
+                message.completions,
+                self.caller,
+                session_id=self._key,
             )
-            news.reply.completion_results.extend(results)
             news.any = True
             self._offer.give(message.completions)
         if message.HasField("lease_duration"):
             self._lease_ns = nanoseconds(message.lease_duration)
         if message.renewals:
-            results_of_renewals = self._desk.finishing.renew(
+            results_of_renewals = self._desk.renewing.renew(
                 message.renewals, self.caller, worker=self._key, lease_duration_ns=self._lease_ns
             )
             news.reply.renewal_results.extend(results_of_renewals)
@@ -140,7 +149,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
             found = len(x.completions)
             checks.bad("completions", f"must have at most {BATCH_MAX} entries, has {found}")
         limit = HELD_LEASES_MAX if first else BATCH_MAX
-        self._desk.finishing.check_renewals(x.renewals, checks, limit)
+        self._desk.renewing.check(x.renewals, checks, limit)
         check_lease_duration(x, checks)
         checks.done()
 
@@ -247,14 +256,15 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         news = self._news
         if answer.granted:
             self._offer.take(answer.granted)
-            news.deliveries.append(Delivery(self.app.engine, answer))
+            delivery = Delivery(self.app.engine, answer, news.reply.dispatches)
+            news.deliveries.append(delivery)
             news.any = True
             self._credits -= len(answer.granted)
-        stalled = note_stall(self.app, self._pools, self._key, answer)
-        if int(answer.empty_reason) != self._told_reason:
-            self._told_reason = int(answer.empty_reason)
-            news.reply.empty_reason = self._told_reason  # type: ignore[assignment]
-            news.reply.stalled_request_id = stalled
+        if answer.empty_reason is not self._told_reason:
+            self._told_reason = answer.empty_reason
+            news.reply.empty_reason = answer.empty_reason  # type: ignore[assignment]
+            blocked_by = stalled_by(self.app, self._pools, self._key, answer)
+            news.reply.stalled_request_id = blocked_by
             news.any = news.any or answer.empty_reason is not d.EmptyReason.NONE
 
     def _park(self, answer: c.Dispatches) -> None:
@@ -306,17 +316,13 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
 
     async def messages(self, news: _News) -> AsyncIterator[pb.WorkerSessionResponse]:
         """Yields the messages that say it, none of them too large."""
-        reply, size = news.reply, 0
         for delivery in news.deliveries:
             await delivery.prepare()
-            for dispatch in delivery.dispatches:
-                length = dispatch.ByteSize()
-                if size and size + length > DISPATCH_BYTES:
-                    yield reply
-                    reply, size = pb.WorkerSessionResponse(), 0
-                reply.dispatches.append(dispatch)
-                size += length
-        yield reply
+        if any(delivery.with_payloads for delivery in news.deliveries):
+            for part in split(news.reply, DISPATCH_BYTES):
+                yield part
+        else:
+            yield news.reply
 
     def close(self) -> None:
         """Gives back what was not confirmed; the session lives on."""
