@@ -6,7 +6,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from fairsched import AsyncFairsched, new_request
-from fairsched.v1 import decision_pb2
+from fairsched.v1 import admin_service_pb2, decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.demo.containers.common import patiently
 
@@ -77,9 +77,12 @@ class Outside:
                 task.cancel()
 
     async def held_by(self, worker_id: str) -> list[pb.RequestInfo]:
-        """Returns this test's requests that a worker holds now."""
-        infos = await asyncio.gather(*map(self.look, list(self.acknowledged)))
-        return [info for info in infos if info.worker_id == worker_id]
+        """Returns the requests that a worker holds now, whoever asked for them."""
+        leased = admin_service_pb2.ListRequestsRequest(
+            pool=POOL, states=[decision_pb2.REQUEST_STATE_LEASED]
+        )
+        found = self.client.pages(self.client.admin.ListRequests, leased, "requests")
+        return [info async for info in found if info.worker_id == worker_id]
 
     async def is_active(self, worker_id: str) -> bool:
         """Returns whether the service gives work to a worker."""

@@ -125,7 +125,7 @@ async def test_work_of_a_silent_worker_is_redelivered(stack, fault):
     async with outside(stack.target) as client:
         await asyncio.to_thread(wait_until, lambda: _healthy(container), 60, "health")
         async with client.load(users=4, clients=16):
-            await asyncio.sleep(2)
+            await until(lambda: client.held_by(worker_id), within=30)
             with getattr(stack, fault)(container):
                 held = await client.held_by(worker_id)
                 assert held
