@@ -186,7 +186,7 @@ def user_configured(book: Book, report: Report, pool: Pool, record: UserConfigur
 
 
 def user_forgotten(book: Book, report: Report, pool: Pool, record: UserForgotten) -> None:
-    """Drops the settings of a user without work."""
+    """Drops all that is known of a user without work: should it come back, it is a new one."""
     user = pool.users.get(record.user_id)
     if user is None:
         return
@@ -195,6 +195,8 @@ def user_forgotten(book: Book, report: Report, pool: Pool, record: UserForgotten
     user.weight_milli = 0
     user.cap = -1
     user.paused_until = None
+    user.meter = pool.virtual_time
+    user.quota = Quota()
     book.freed(pool, user, RejoinCause.CAP)
 
 

@@ -247,11 +247,10 @@ def _stuck(pool: Pool, workers: dict[str, Worker], asking: Asking) -> bool:
     meters = [user.meter for user in lost]
     for user in lost:
         user.meter = first
-    ranked = _scan(pool, pool.selectable(), asking) if lost else []
+    then = _place(pool, workers, asking, _scan(pool, pool.selectable(), asking)) if lost else None
     for user, meter in zip(lost, meters, strict=True):
         user.meter = meter
-    scanned = ranked[: pool.policy.overtake_scan]
-    return any(_suits(pool, request, asking) for request, _ in scanned)
+    return isinstance(then, Choice)
 
 
 def stuck_behind(pool: Pool, workers: dict[str, Worker]) -> tuple[list[User], int]:

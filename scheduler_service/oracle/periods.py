@@ -78,7 +78,11 @@ def rejoined(book: Book, report: Report, pool: Pool, record: Rejoined) -> None:
 
 
 def _passed_by(book: Book, report: Report, pool: Pool, record: Rejoined) -> None:
-    """Nobody alive can serve the user: it moves up to the first user that can be served."""
+    """Nobody alive can serve the user: it moves up to the first user that can be served.
+
+    That one must be served at once: then `v` follows, and the user that moved is no further ahead
+    of it than before.
+    """
     user = pool.user(record.user_id)
     stuck, first = stuck_behind(pool, book.workers)
     source = "a request that no live worker could hold never stalls the pool"
@@ -86,6 +90,8 @@ def _passed_by(book: Book, report: Report, pool: Pool, record: Rejoined) -> None
     report.same("meter_before", user.meter, record.meter_before, source)
     report.same("meter_after", first, record.meter_after, source)
     pool.raise_meter(user, record.meter_after)
+    if not any(owed.record == "Dispatched" for owed in book.owed):
+        book.owe("Dispatched", pool.name)
 
 
 def paused(book: Book, report: Report, pool: Pool, record: Paused) -> None:

@@ -25,6 +25,7 @@ def asking_of(book: Book, pool: Pool, record: Dispatched) -> Asking:
 
 def dispatched(book: Book, report: Report, pool: Pool, record: Dispatched) -> None:
     """Checks a dispatch against the rules, then gives the lease as the record says."""
+    book.pay("Dispatched", pool.name)
     request = pool.requests.get(record.request_id)
     if request is None or request.state not in ALIVE:
         state = "unknown" if request is None else request.state.name

@@ -113,11 +113,22 @@ class Oracle:
             (owed.record, owed.pool) == (record, pool) and owed.key in keys
             for owed in self.book.owed
         )
-        if self.book.owed and not pays:
+        if self.book.owed and not pays and not self._on_the_way(decision):
             for owed in self.book.owed:
                 report.add(f"missing {owed.record}", owed.key or owed.pool, record, "must follow")
             self.book.owed.clear()
         return pays
+
+    def _on_the_way(self, decision: d.Decision) -> bool:
+        """Whether only a dispatch is owed, and this record makes way for it."""
+        match decision:
+            case d.Ended(state=d.RequestState.UNPLACEABLE):
+                pass
+            case d.Rejoined(cause=d.RejoinCause.UNPLACEABLE):
+                pass
+            case _:
+                return False
+        return all(owed.record == "Dispatched" for owed in self.book.owed)
 
     def _check_timers(self, report: Report, decision: d.Decision) -> None:
         book = self.book

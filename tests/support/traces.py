@@ -127,6 +127,7 @@ class Trace:
             "fleet": [0, 0, 3],
             "requeue": [0, 0, 4],
             "recover": [0, 0, 1],
+            "forget": [0, 0, 2],
         }
         self.kinds = list(moods)
         self.mood = [rng.choice(values) for values in moods.values()]
@@ -304,6 +305,10 @@ class Trace:
         request = self.rng.choice(dead)
         kind = self.rng.choice([c.Requeue, c.Requeue, c.Discard])
         return self.driver.make(kind, pool=pool, request_id=request.request_id)
+
+    def _forget(self) -> c.Command:
+        pool, user = self.rng.choice(self.pools), self.rng.choice(self.users)
+        return self.driver.make(c.ForgetUser, pool=pool, user_id=user)
 
     def _recover(self) -> c.Command:
         return self.driver.make(c.Recover, downtime_ns=self.rng.choice([0, SECOND_NS]))

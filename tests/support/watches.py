@@ -87,7 +87,8 @@ class PairBound(_Watch):
     """SFQ §3.2: |W_i - W_j| <= 2D + c_i + c_j for two users selectable throughout.
 
     W is in charges; D and a user's own largest charge c are taken since the busy period began.  A
-    change of weight of either starts a new interval, with the clamp of that change as its charge.
+    change of weight of either starts a new interval, with the clamp of that change as its charge;
+    so does a rejoin, also of a user that was passed by because nobody alive could serve it.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -115,7 +116,7 @@ class PairBound(_Watch):
             return
         if isinstance(record, d.BusyPeriodClosed | d.PoolConfigured):
             self._forget(pool.name, None)
-        if isinstance(record, d.UserConfigured):
+        if isinstance(record, d.UserConfigured | d.Rejoined):
             self._forget(pool.name, record.user_id)
         if isinstance(record, d.BusyPeriodClosed):
             self.slack[pool.name] = 0
