@@ -86,8 +86,14 @@ class Acquiring:
         peer = peer_of(context, caller)
         app.slots.take_call(peer)
         try:
-            accepted = self._intake.accept(
-                x.request, caller, path="request.", caller_bound=True, wait_limit_ns=limit_ns
+            accepted = pb.EnqueueResponse()
+            self._intake.accept(
+                x.request,
+                caller,
+                accepted,
+                path="request.",
+                caller_bound=True,
+                wait_limit_ns=limit_ns,
             )
             pool, request_id = x.request.pool, x.request.request_id
             follower = Follower(app, pool, request_id, accepted, lambda: lease_ns)

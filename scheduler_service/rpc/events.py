@@ -59,7 +59,9 @@ class Follower:
         self._app = app
         self._pool_name = pool_name
         self._request_id = request_id
-        self._accepted = accepted
+        # A copy: the message may be part of a larger one that is gone once it was sent.
+        self._accepted = pb.EnqueueResponse()
+        self._accepted.CopyFrom(accepted)
         self._lease_duration = lease_duration
         self._lease_id = ""
         self._sent_lease_id = ""

@@ -101,7 +101,7 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
         if message.HasField("lease_duration"):
             self._lease_ns = nanoseconds(message.lease_duration)
         for index, item in enumerate(message.enqueues):
-            reply.enqueue_results.append(self._enqueue(item, f"enqueues[{index}].request."))
+            self._enqueue(item, reply.enqueue_results.add(), f"enqueues[{index}].request.")
         if message.completions:
             finishing.complete_into(reply.completion_results, message.completions, self.caller)
         if message.cancels:
@@ -138,30 +138,28 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
         check_lease_duration(x, checks)
         checks.done()
 
-    def _enqueue(self, item: pb.SessionEnqueue, path: str) -> pb.EnqueueResult:
-        request = item.request
+    def _enqueue(self, item: pb.SessionEnqueue, result: pb.EnqueueResult, path: str) -> None:
         try:
-            if not item.acquire:
-                response = self._desk.intake.accept(request, self.caller, path=path)
-                return pb.EnqueueResult(response=response)
-            key = (request.pool, request.request_id)
-            known = key in self._followed
-            if not known:
-                self.app.slots.take_call(self._peer)
-            try:
-                response = self._desk.intake.accept(
-                    request, self.caller, path=path, caller_bound=True
-                )
-            except SchedulerError:
-                if not known:
-                    self.app.slots.free_call(self._peer)
-                raise
-            if not known:
-                self._follow(key, response)
-            return pb.EnqueueResult(response=response)
+            if item.acquire:
+                self._acquire(item.request, result.response, path)
+            else:
+                self._desk.intake.accept(item.request, self.caller, result.response, path=path)
         except SchedulerError as error:
-            told = self._desk.finishing.item_error("Enqueue", error)
-            return pb.EnqueueResult(error=told)
+            result.error.CopyFrom(self._desk.finishing.item_error("Enqueue", error))
+
+    def _acquire(self, request: pb.EnqueueRequest, response: pb.EnqueueResponse, path: str) -> None:
+        key = (request.pool, request.request_id)
+        known = key in self._followed
+        if not known:
+            self.app.slots.take_call(self._peer)
+        try:
+            self._desk.intake.accept(request, self.caller, response, path=path, caller_bound=True)
+        except SchedulerError:
+            if not known:
+                self.app.slots.free_call(self._peer)
+            raise
+        if not known:
+            self._follow(key, response)
 
     def _follow(self, key: _Key, accepted: pb.EnqueueResponse) -> None:
         pool, request_id = key

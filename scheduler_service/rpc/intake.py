@@ -88,16 +88,18 @@ class Intake:
         self,
         request: pb.EnqueueRequest,
         caller: Identity,
+        message: pb.EnqueueResponse,
         *,
         path: str = "",
         caller_bound: bool = False,
         wait_limit_ns: int = 0,
-    ) -> pb.EnqueueResponse:
-        """Decides about one request and returns the answer, to be told when it is durable.
+    ) -> None:
+        """Decides about one request and writes the answer, to be told when it is durable.
 
         Args:
             request: As stated.
             caller: Who states it.
+            message: Where the answer goes; untouched if there is none.
             path: Where the message stands in its call, with a dot at the end.
             caller_bound: Whether the request ends with the call that waits for it.
             wait_limit_ns: How long its caller waits at most; 0 is as long as it takes.
@@ -133,7 +135,7 @@ class Intake:
         if fields.payload or fields.metadata:
             payload = Payload(fields.payload, fields.metadata)
         answer: c.Accepted = engine.apply(command, payload)
-        return self.answer(pool, fields.request_id, answer)
+        self._answer(pool, fields.request_id, answer, message)
 
     def _fields(self, x: pb.EnqueueRequest, caller: Identity, checks: Checks) -> Fields:
         """Checks every field that can be judged without the pool."""
@@ -223,15 +225,16 @@ class Intake:
             expected_output_tokens=expected,
         )
 
-    def answer(self, pool: Pool, request_id: str, answer: c.Accepted) -> pb.EnqueueResponse:
-        """Returns the answer about a request, with the outlook of now."""
-        message = pb.EnqueueResponse(
-            sequence=answer.sequence,
-            cost=answer.cost,
-            predicted_class=int(answer.predicted_class),  # type: ignore[arg-type]
-            duplicate=answer.existing is c.Existing.REPEATED,
-            state=int(answer.state),  # type: ignore[arg-type]
-        )
+    def _answer(
+        self, pool: Pool, request_id: str, answer: c.Accepted, message: pb.EnqueueResponse
+    ) -> None:
+        """Writes the answer about a request, with the outlook of now."""
+        message.sequence = answer.sequence
+        message.cost = answer.cost
+        message.predicted_class = answer.predicted_class  # type: ignore[assignment]
+        message.state = answer.state  # type: ignore[assignment]
+        if answer.existing is c.Existing.REPEATED:
+            message.duplicate = True
         if answer.state is RequestState.WAITING:
             request = pool.requests.get(request_id)
             if request is not None and request.state is RequestState.WAITING:
@@ -243,8 +246,7 @@ class Intake:
                 if wait_ns >= 0:
                     message.expected_wait.CopyFrom(convert.duration(wait_ns))
             elif request is not None:
-                message.state = int(request.state)  # type: ignore[assignment]
-        return message
+                message.state = request.state  # type: ignore[assignment]
 
 
 def _is_known(pool: Pool, request_id: str) -> bool:

@@ -67,7 +67,8 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         self, request: pb.EnqueueRequest, _context: Context, caller: Identity
     ) -> pb.EnqueueResponse:
         """Adds one request to its user's queue."""
-        answer = self._at.intake.accept(request, caller)
+        answer = pb.EnqueueResponse()
+        self._at.intake.accept(request, caller, answer)
         await self.runtime.app.engine.durable()
         return answer
 
@@ -83,11 +84,11 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         answer = pb.BatchEnqueueResponse()
         for index, item in enumerate(request.requests):
             try:
-                response = desks.intake.accept(item, caller, path=f"requests[{index}].")
-                answer.results.add(response=response)
+                path = f"requests[{index}]."
+                result = answer.results.add()
+                desks.intake.accept(item, caller, result.response, path=path)
             except SchedulerError as error:
-                told = desks.finishing.item_error("BatchEnqueue", error)
-                answer.results.add(error=told)
+                result.error.CopyFrom(desks.finishing.item_error("BatchEnqueue", error))
         await self.runtime.app.engine.durable()
         return answer
 

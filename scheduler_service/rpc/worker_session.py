@@ -173,7 +173,8 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         self._key, self._pools, self._offer = key, worker.pools, RunningOffer(worker.offer)
         before = self._desk.open.get(key)
         if before is not None:
-            before.end(_superseded("Another stream has resumed the session."))
+            sentence = "Another stream has resumed the session."
+            before.end(Superseded("SESSION_SUPERSEDED", sentence))
         self._desk.open[key] = self
         self.app.presence.enter(self, self._command(0))
         self.app.workers.on_change[key] = self._changed
@@ -346,7 +347,3 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
                 delivery.abandon()
                 found.update(dict.fromkeys(delivery.lease_ids))
         return list(found)
-
-
-def _superseded(sentence: str) -> SchedulerError:
-    return Superseded("SESSION_SUPERSEDED", sentence)
