@@ -8,6 +8,8 @@ be apart.  The grey band is that wide and lies around what the heavy users got o
 from __future__ import annotations
 
 import dataclasses
+import io
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 K: Final = 1000
 SALT: Final = "fairsched"
+_TOO_EXACT: Final = re.compile(r"(\d\.\d\d)\d+")
 POINTS: Final = 250
 """Points of a line at most: more cannot be seen."""
 
@@ -123,9 +126,13 @@ def draw(
 
 def save(figure: Any, path: Path, theme: Theme = LIGHT) -> None:
     """Writes the figure; the same figure gives the same bytes."""
-    metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+    if path.suffix != ".svg":
+        figure.savefig(path, metadata={"Software": None}, dpi=160, facecolor=theme.ground)
+        return
+    text = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": SALT}):
-        figure.savefig(path, metadata=metadata, dpi=160, facecolor=theme.ground)
+        figure.savefig(text, format="svg", metadata={"Date": None}, facecolor=theme.ground)
+    path.write_text(_TOO_EXACT.sub(r"\1", text.getvalue()))
 
 
 def _panel(panel: Axes, replay: Replay, run: Ledger, stretch: Stretch, theme: Theme) -> None:

@@ -215,7 +215,12 @@ class AsyncStream(AsyncIterator[Response], Generic[Request, Response]):
 
     async def done_writing(self) -> None:
         """Says that nothing more will be sent."""
-        await self._call.done_writing()
+        try:
+            await self._call.done_writing()
+        except aio.AioRpcError as error:
+            raise errors.from_rpc_error(error) from error
+        except asyncio.InvalidStateError:
+            await self._check()
 
     def cancel(self) -> None:
         """Drops the stream; the service sees it."""

@@ -161,6 +161,9 @@ _BY_CODE: dict[grpc.StatusCode, type[CallError]] = {
     grpc.StatusCode.UNAVAILABLE: UnavailableError,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineError,
 }
+_LOST_BELOW = ("Internal error from Core", 'Failed "execute_batch"')
+"""What gRPC says for INTERNAL when a stream broke while it was being written: nobody is there."""
+
 _CANCELLED_HERE = frozenset({"Locally cancelled by application!", "Channel closed!"})
 """What gRPC says of a call that this side cancelled.
 
@@ -189,10 +192,7 @@ def from_status(
             violations = [(item.field, item.description) for item in bad.field_violations]
         elif detail.Unpack(retry):
             retry_after = retry.retry_delay.ToTimedelta().total_seconds()
-    kind = _BY_CODE.get(code, CallError)
-    if code is grpc.StatusCode.CANCELLED and details not in _CANCELLED_HERE:
-        kind = UnavailableError
-    return kind(
+    return _kind(code, details or "")(
         code,
         details or code.name,
         reason=reason,
@@ -200,6 +200,12 @@ def from_status(
         field_violations=violations,
         retry_after=retry_after,
     )
+
+
+def _kind(code: grpc.StatusCode, details: str) -> type[CallError]:
+    stopped = code is grpc.StatusCode.CANCELLED and details not in _CANCELLED_HERE
+    broken = code is grpc.StatusCode.INTERNAL and details.startswith(_LOST_BELOW)
+    return UnavailableError if stopped or broken else _BY_CODE.get(code, CallError)
 
 
 def from_rpc_error(error: grpc.RpcError) -> CallError:

@@ -21,3 +21,18 @@ def test_call_cancelled_here_is_not_repeated(details):
     error = errors.from_status(grpc.StatusCode.CANCELLED, details, ())
 
     assert type(error) is errors.CallError
+
+
+@pytest.mark.parametrize("details", ["Internal error from Core", 'Failed "execute_batch": (0,)'])
+def test_stream_that_broke_while_written_is_unavailable(details):
+    """INTERNAL of the transport itself means: the stream is gone, come back."""
+    error = errors.from_status(grpc.StatusCode.INTERNAL, details, ())
+
+    assert isinstance(error, errors.UnavailableError)
+
+
+def test_internal_of_the_service_stays_what_it_is():
+    """INTERNAL from the other side is a defect there, and is not repeated."""
+    error = errors.from_status(grpc.StatusCode.INTERNAL, "surprise", ())
+
+    assert type(error) is errors.CallError
