@@ -98,33 +98,33 @@ async def test_refusals_are_not_remembered(service):
 
 
 async def test_calls_that_wait(tmp_path):
-    """So many calls may wait, all together and of one caller."""
+    """So many calls may wait, of whatever kind; a place that frees is taken by the next."""
     async with running(tmp_path, parked_calls=3) as live:
-        calls = [asyncio.ensure_future(live.next(f"w{n}", wait=30)) for n in range(3)]
-        await live.until(lambda: live.app.waiters.count == 3)
-        refusal = await refused(live.next("w", wait=30))
-        await live.enqueue("a")
-        await calls[0]
-        await live.enqueue("b", max_wait={"seconds": 60})
-        inquiry = await refused(_inquiry_beside(live, calls))
+        await live.enqueue("c", required_labels=["none"])
+        inquiry = pb.GetRequestRequest(pool=POOL, request_id="c", wait_duration={"seconds": 30})
+        calls = [
+            asyncio.ensure_future(live.next("w0", wait=30)),
+            asyncio.ensure_future(live.next("w1", wait=30)),
+            asyncio.ensure_future(live.scheduler.GetRequest(inquiry)),
+        ]
+        await live.until(lambda: live.app.slots.calls == 3)
+        for call in (
+            live.next("w", wait=30),
+            live.scheduler.GetRequest(inquiry),
+            live.scheduler.Acquire(pb.AcquireRequest(request=live.request("d"))).read(),
+        ):
+            refusal = await refused(call)
+            assert (refusal.code, refusal.reason) == (EXHAUSTED, "CALLS_PARKED_FULL")
+        assert len((await live.next("w")).dispatches) == 0
 
-        assert (refusal.code, refusal.reason) == (EXHAUSTED, "CALLS_PARKED_FULL")
-        assert inquiry.reason == "CALLS_PARKED_FULL"
-        assert len((await live.next("w")).dispatches) <= 1
-        for call in calls[1:]:
+        await live.enqueue("a", "v")
+        await live.until(lambda: live.app.slots.calls == 2)
+        calls.append(asyncio.ensure_future(live.next("w2", wait=30)))
+        await live.until(lambda: live.app.slots.calls == 3)
+        for call in calls:
             call.cancel()
-        await asyncio.gather(*calls[1:], return_exceptions=True)
-
-
-async def _inquiry_beside(live, calls):
-    """Fills the places again and asks for one more wait, of another kind."""
-    await calls[1]
-    calls += [asyncio.ensure_future(live.next(f"x{n}", wait=30)) for n in range(2)]
-    await live.until(lambda: live.app.slots.calls == 3)
-    await live.admin.Pause(admin_service_pb2.PauseRequest(pool=POOL))
-    await live.enqueue("c")
-    request = pb.GetRequestRequest(pool=POOL, request_id="c", wait_duration={"seconds": 9})
-    return await live.scheduler.GetRequest(request)
+        await asyncio.gather(*calls, return_exceptions=True)
+        await live.until(lambda: live.app.slots.calls == 0)
 
 
 async def test_calls_that_wait_of_one_peer(tmp_path):
