@@ -5,6 +5,7 @@ Needs Docker, Compose, and the base image `python:3.12-slim`; see `tests/compose
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import time
@@ -224,3 +225,25 @@ def test_demo_programs_stop_cleanly(stack):
     assert time.monotonic() - started < 20
     assert {inspect(container, "State.ExitCode") for container in containers} == {"0"}
     assert "Traceback" not in stack.logs("worker") + stack.logs("gateway")
+
+
+def test_log_is_intact_after_all_this(stack):
+    """The stopped scheduler's log holds every head it printed, and is what the rules decide."""
+    stack.compose("stop", "scheduler")
+    events = map(json.loads, stack.logs("scheduler").splitlines())
+    heads = [f"{event['sequence']}:{event['chain_hash']}" for event in events if _is_head(event)]
+    verified = json.loads(
+        run(
+            *("docker", "run", "--rm", "--volume", f"{stack.project}_log:/var/lib/fairsched"),
+            *("--network", "none", "fairsched:demo", "audit", "verify", "/var/lib/fairsched"),
+            *("--json", *(f"--head={head}" for head in heads)),
+        )
+    )
+
+    assert verified["good"]
+    assert verified["heads"] == len(heads) > 2
+    assert verified["redecided"] > 100
+
+
+def _is_head(event: dict[str, object]) -> bool:
+    return "chain_hash" in event and event["sequence"] != 0
