@@ -129,8 +129,8 @@ Global___WorkerState: _TypeAlias = WorkerState  # noqa: Y015
 
 @_typing.final
 class EnqueueRequest(_message.Message):
-    """One request to be queued. Same content means: user, cost or token fields,
-    class, and payload digest.
+    """One request to be queued. Same content means, all as stated: user, cost and
+    token fields, class, waiting limit, labels, and payload. Metadata may differ.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -797,8 +797,8 @@ class AcquireRequest(_message.Message):
 
     @_builtins.property
     def lease_duration(self) -> _duration_pb2.Duration:
-        """Optional. With a gate: length of the lease, 1 s to 24 h; absent takes the
-        pool's.
+        """Optional. With a gate: length of the lease, 1 s to 24 h; absent, and
+        shorter than the pool's, takes the pool's.
         """
 
     def __init__(
@@ -972,7 +972,10 @@ class WorkerSessionRequest(_message.Message):
     LEASE_DURATION_FIELD_NUMBER: _builtins.int
     DRAIN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Optional. Resumes a session after its stream was lost."""
+    """Optional. Resumes a session after its stream was lost. The first message
+    then names in `renewals` every lease that the worker holds: a lease of the
+    session that it does not name was lost on the way and is redelivered.
+    """
     credits: _builtins.int
     """Optional. Further dispatches that the worker can take, 0 to 1,000,000."""
     drain: _builtins.bool
@@ -991,7 +994,9 @@ class WorkerSessionRequest(_message.Message):
 
     @_builtins.property
     def renewals(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseRenewal]:
-        """Optional. Leases to be extended, at most 1000."""
+        """Optional. Leases to be extended, at most 1000, and at most 10,000 in the
+        first message of a session that is resumed.
+        """
 
     @_builtins.property
     def lease_duration(self) -> _duration_pb2.Duration:
@@ -1043,7 +1048,7 @@ class WorkerSessionResponse(_message.Message):
     @_builtins.property
     def dispatches(self) -> _containers.RepeatedCompositeFieldContainer[Global___Dispatch]:
         """In decision order; each takes one credit. The worker's next message
-        confirms them.
+        confirms them; an empty one will do.
         """
 
     @_builtins.property

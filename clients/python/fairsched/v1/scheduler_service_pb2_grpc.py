@@ -220,8 +220,9 @@ class SchedulerServiceServicer:
         and the caller renews and completes. With worker pull the stream stays
         open after `granted`, since the worker's lease may be lost: a further
         `granted` then names another worker. Dropping the call while the request
-        is queued cancels it; once it is granted, it is cancelled rather than
-        redelivered. Calling again with the same id resumes. Fails like `Enqueue`.
+        is queued cancels it; once a worker has it, the worker is asked to stop and
+        it is not redelivered. Calling again with the same id resumes. Fails like
+        `Enqueue`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -105,8 +105,9 @@ class SchedulerServiceStub:
     and the caller renews and completes. With worker pull the stream stays
     open after `granted`, since the worker's lease may be lost: a further
     `granted` then names another worker. Dropping the call while the request
-    is queued cancels it; once it is granted, it is cancelled rather than
-    redelivered. Calling again with the same id resumes. Fails like `Enqueue`.
+    is queued cancels it; once a worker has it, the worker is asked to stop and
+    it is not redelivered. Calling again with the same id resumes. Fails like
+    `Enqueue`.
     """
     GatewaySession: _grpc.StreamStreamMultiCallable[_scheduler_service_pb2.GatewaySessionRequest, _scheduler_service_pb2.GatewaySessionResponse]
     """Does what `BatchEnqueue`, `Acquire`, `Cancel`, `RenewLease` and
@@ -217,8 +218,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     and the caller renews and completes. With worker pull the stream stays
     open after `granted`, since the worker's lease may be lost: a further
     `granted` then names another worker. Dropping the call while the request
-    is queued cancels it; once it is granted, it is cancelled rather than
-    redelivered. Calling again with the same id resumes. Fails like `Enqueue`.
+    is queued cancels it; once a worker has it, the worker is asked to stop and
+    it is not redelivered. Calling again with the same id resumes. Fails like
+    `Enqueue`.
     """
     GatewaySession: _aio.StreamStreamMultiCallable[_scheduler_service_pb2.GatewaySessionRequest, _scheduler_service_pb2.GatewaySessionResponse]  # type: ignore[assignment]
     """Does what `BatchEnqueue`, `Acquire`, `Cancel`, `RenewLease` and
@@ -380,8 +382,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         and the caller renews and completes. With worker pull the stream stays
         open after `granted`, since the worker's lease may be lost: a further
         `granted` then names another worker. Dropping the call while the request
-        is queued cancels it; once it is granted, it is cancelled rather than
-        redelivered. Calling again with the same id resumes. Fails like `Enqueue`.
+        is queued cancels it; once a worker has it, the worker is asked to stop and
+        it is not redelivered. Calling again with the same id resumes. Fails like
+        `Enqueue`.
         """
 
     @_abc_1.abstractmethod
