@@ -1,0 +1,119 @@
+"""Timers are kept in bounds: what is over leaves no timer behind for good."""
+
+import pytest
+
+from scheduler_service.core import commands as c
+from scheduler_service.core import decisions as d
+from scheduler_service.core.policy import SECOND_NS
+from tests.support.driver import POOL, Driver
+from tests.support.programs import policy
+
+DAY = 86_400 * SECOND_NS
+ROOM = 3000
+"""A heap of this size is made anew when most of it is void."""
+
+
+def busy(driver: Driver, count: int) -> None:
+    """Many short requests, one after the other, by one worker."""
+    for number in range(count):
+        driver.now_ns += SECOND_NS // 100
+        driver.enqueue(f"r{number}", f"u{number % 20}", max_wait_ns=DAY)
+        lease = driver.next()[0].lease_id
+        driver.renew(lease)
+        driver.complete(lease)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_ended_requests_leave_no_timers():
+    """Neither waits nor leases nor the worker that served them."""
+    driver = Driver(policy("sfq", hand_over_ns=0), replica=False)
+    busy(driver, 5000)
+    assert len(driver.state.timers) < ROOM
+
+
+def test_cancelled_requests_leave_no_timers():
+    """The heap is made anew when most of it is void."""
+    driver = Driver(policy("sfq"), replica=False)
+    for number in range(5000):
+        driver.enqueue(f"r{number}", "a", max_wait_ns=DAY)
+        driver.cancel(f"r{number}")
+    assert len(driver.state.timers) < ROOM
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_pauses_that_were_lifted_leave_no_timers():
+    """However far away their end was."""
+    driver = Driver(policy("sfq"), replica=False)
+    for _ in range(4000):
+        driver.pause("a", driver.now_ns + DAY)
+        driver.resume("a")
+    assert len(driver.state.timers) < ROOM
+
+
+def test_a_worker_that_changes_has_one_timer():
+    """What it has in all may change with every call."""
+    driver = Driver(policy("sfq"), replica=False)
+    for number in range(500):
+        driver.now_ns += SECOND_NS
+        driver.ask(offer=d.Offer(free_tokens=1, total_tokens=10 + number % 2))
+    assert len(driver.state.timers) < 10
+
+
+def test_givers_are_forgotten_when_they_may_ask_again():
+    """A request that many workers gave back, long after one another, remembers only the last."""
+    driver = Driver(policy("sfq", hand_over_ns=0, lease_duration_ns=DAY), replica=False)
+    driver.enqueue("a0", "a")
+    for number in range(100):
+        driver.now_ns += 6 * SECOND_NS
+        lease = driver.next(worker=f"w{number}")[0].lease_id
+        driver.complete(lease, d.Outcome.GIVEN_BACK)
+    assert len(driver.state.pools[POOL].requests["a0"].givers) == 1
+
+
+def test_a_renewed_lease_expires_at_its_new_time():
+    """The old timer comes up first and is set again."""
+    driver = Driver(policy("sfq", hand_over_ns=0, lease_duration_ns=10 * SECOND_NS))
+    driver.enqueue("a0", "a")
+    lease = driver.next()[0].lease_id
+    driver.now_ns = 6 * SECOND_NS
+    driver.renew(lease)
+    driver.advance(9)
+    assert not driver.of(d.LeaseEnded)
+    driver.advance(1)
+    assert driver.of(d.LeaseEnded)
+
+
+def test_a_pause_ends_by_itself_at_its_last_stated_time():
+    """A repeat moves the end; the earlier timer ends nothing."""
+    driver = Driver(policy("sfq"))
+    driver.pause("a", 5 * SECOND_NS)
+    driver.pause("a", 8 * SECOND_NS)
+    driver.advance(6)
+    assert not driver.of(d.Resumed)
+    driver.advance(2)
+    assert [(x.user_id, x.by_timer) for x in driver.of(d.Resumed)] == [("a", True)]
+
+
+def test_a_silent_worker_without_leases_is_forgotten():
+    """After its time to live; with a lease it is kept in mind."""
+    driver = Driver(
+        policy("sfq", worker_ttl_ns=5 * SECOND_NS, hand_over_ns=0, lease_duration_ns=30 * SECOND_NS)
+    )
+    driver.enqueue("a0", "a")
+    lease = driver.next()[0].lease_id
+    driver.advance(20)
+    assert not driver.of(d.WorkerGone)
+    driver.complete(lease)
+    driver.advance(20)
+    assert [record.worker for record in driver.of(d.WorkerGone)] == ["w"]
+    assert not driver.state.workers
+
+
+def test_commands_do_not_go_back_in_time():
+    """The engine's clock never does; the core insists."""
+    driver = Driver(policy("sfq"))
+    driver.now_ns = 5
+    driver.enqueue("a0", "a")
+    driver.now_ns -= 1
+    with pytest.raises(AssertionError, match="time went back"):
+        driver.do(c.Tick)
