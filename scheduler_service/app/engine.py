@@ -130,26 +130,16 @@ class Engine:
         Raises:
             NotReady: LOG_STALLED, after a failed commit.
         """
-        if self.failed is not None:
-            raise _stalled()
-        log: list[d.Decision] = []
-        before, state = self.state.sequence, self.state
         answers: list[Any] = []
-        began_ns = monotonic_ns()
-        try:
+
+        def decide(log: list[d.Decision]) -> None:
             for command in commands:
                 try:
-                    answers.append(apply(state, command, log))
+                    answers.append(apply(self.state, command, log))
                 except SchedulerError as error:
                     answers.append(error)
-        except BaseException as error:
-            log.clear()
-            self._stop(error)
-            raise
-        finally:
-            if log:
-                self._take(before, log, None)
-            self.decide_latency.observe(monotonic_ns() - began_ns)
+
+        self._decide(decide, None)
         return answers
 
     def apply(self, command: Command, payload: Payload | None = None) -> Any:
@@ -166,23 +156,35 @@ class Engine:
             SchedulerError: The command was refused; that, too, may be told only when durable.
             NotReady: LOG_STALLED, after a failed commit.
         """
+        return self._decide(lambda log: apply(self.state, command, log), payload)
+
+    def _decide(self, decide: Callable[[list[d.Decision]], Any], payload: Payload | None) -> Any:
+        """Decides, and takes what was decided, also if the command was refused.
+
+        Anything else that fails leaves the state ahead of the log: the engine stops for good, and
+        what was not taken yet never reaches the log.
+        """
         if self.failed is not None:
             raise _stalled()
         log: list[d.Decision] = []
-        before = self.state.sequence
-        began_ns = monotonic_ns()
+        before, began_ns = self.state.sequence, monotonic_ns()
         try:
-            return apply(self.state, command, log)
+            try:
+                return decide(log)
+            except SchedulerError:
+                raise
+            except BaseException:
+                log.clear()
+                raise
+            finally:
+                if log:
+                    self._take(before, log, payload)
         except SchedulerError:
             raise
         except BaseException as error:
-            # A command that fails in the middle never reaches the log, and nothing follows it.
-            log.clear()
             self._stop(error)
             raise
         finally:
-            if log:
-                self._take(before, log, payload)
             self.decide_latency.observe(monotonic_ns() - began_ns)
 
     def _take(self, before: int, decisions: list[d.Decision], payload: Payload | None) -> None:

@@ -34,11 +34,29 @@ from scheduler_service.core.state import Flow, Pool, Request, State
 _SHORT = PredictedClass.SHORT
 _QBA = ClassOrder.QBA
 _AT_DISPATCH = AdmissionPoint.DISPATCH
+_LOOKS_MAX = 64
+"""Looks of one call that may clear unplaceable requests out of the way."""
+
 _NO_OVERTAKING: tuple[str, ...] = ()
 
 
 def grant_next(state: State, pool: Pool, ask: Ask, log: list[Decision]) -> Dispatched | EmptyReason:
-    """Grants the next request of `pool` to the asking worker, or says why there is none."""
+    """Grants the next request of `pool` to the asking worker, or says why there is none.
+
+    What nobody can serve is cleared out of the way first, so many looks a call and no more: the
+    rest is cleared by the next one.
+    """
+    for _ in range(_LOOKS_MAX):
+        found = _grant_once(state, pool, ask, log)
+        if found is not None:
+            return found
+    return EmptyReason.HELD_BY_FIT
+
+
+def _grant_once(
+    state: State, pool: Pool, ask: Ask, log: list[Decision]
+) -> Dispatched | EmptyReason | None:
+    """Grants the next request, or says why there is none; None when a look cleared the way."""
     if pool.paused:
         return EmptyReason.PAUSED
     if pool.redelivery:
@@ -124,7 +142,7 @@ def _grant_reserved(
 
 def _grant_past_misfits(
     state: State, pool: Pool, ask: Ask, frame: Frame, log: list[Decision]
-) -> Dispatched | EmptyReason:
+) -> Dispatched | EmptyReason | None:
     """Looks past candidates that do not fit, as far as the placement rule allows."""
     policy = pool.policy
     overtook: list[str] = []
@@ -155,14 +173,14 @@ def _grant_past_misfits(
     if unplaceable:
         for request in unplaceable:
             _end_unplaceable(state, pool, request, ask.now_ns, log)
-        return grant_next(state, pool, ask, log)
+        return None
     if found is not None:
         return grant(state, pool, ask, frame, found, tuple(overtook), log)
     if stalled_by:
         ask.stalled_by = stalled_by
         return EmptyReason.STALLED_BY
     if pool.backlog.charged and _pass_unplaceable(state, pool, ask, log):
-        return grant_next(state, pool, ask, log)
+        return None
     return EmptyReason.HELD_BY_FIT
 
 

@@ -42,7 +42,7 @@ class InvalidCommand(SchedulerError):
 
     def __init__(self, violations: list[tuple[str, str]]) -> None:
         names = ", ".join(field for field, _ in violations)
-        super().__init__("INVALID_FIELDS", f"Bad value in: {names}.")
+        super().__init__("INVALID_FIELDS", f"Bad value in: {names}.", fields=names)
         self.violations = violations
 
 

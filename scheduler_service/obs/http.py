@@ -114,7 +114,8 @@ class HttpServer:
                 if request is None:
                     return
                 reply = await self._reply(request)
-                await _send(connection, writer, reply, head=request.method == b"HEAD")
+                async with asyncio.timeout(IDLE_SECONDS):
+                    await _send(connection, writer, reply, head=request.method == b"HEAD")
                 if connection.our_state is not h11.DONE:
                     return
                 connection.start_next_cycle()

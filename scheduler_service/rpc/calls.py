@@ -152,6 +152,7 @@ def call(
             caller = runtime.access.caller(context, rpc)
             return await method(self, request, context, caller)
         except SchedulerError as error:
+            code = status.code_of(error).name
             told = await runtime.settled(error)
             code = status.code_of(told).name
             runtime.observer.refused(rpc, told.metadata.get("pool", ""), told.reason)

@@ -118,19 +118,40 @@ def parse(text: str) -> Credentials:
         raise CredentialsError(message)
     by_digest: dict[str, Identity] = {}
     by_subject: dict[str, Identity] = {}
-    for entry in document.get("token", ()):
+    for entry in _entries(document, "token"):
         digest = entry.get("sha256", "")
         if len(digest) != sha256().digest_size * 2 or set(digest) - set("0123456789abcdef"):
             message = f"token {entry.get('name')!r}: sha256 must be 64 hexadecimal digits"
             raise CredentialsError(message)
         _keep(by_digest, digest, _identity(entry, "sha256", entry.get("name", "")))
-    for entry in document.get("certificate", ()):
+    for entry in _entries(document, "certificate"):
         subject = entry.get("common_name", "")
         if not subject:
             message = "a certificate needs a common_name"
             raise CredentialsError(message)
         _keep(by_subject, subject, _identity(entry, "common_name", entry.get("name", subject)))
     return Credentials(by_digest, by_subject)
+
+
+def _entries(document: dict[str, Any], table: str) -> list[dict[str, Any]]:
+    """Returns the entries of a table; every single value of theirs is a text, or a list, or a flag.
+
+    Raises:
+        CredentialsError: The table is no list of tables, or a value is of another kind.
+    """
+    entries = document.get(table, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        message = f"{table} must be written as [[{table}]]"
+        raise CredentialsError(message)
+    for entry in entries:
+        for key in ("name", "sha256", "common_name"):
+            if not isinstance(entry.get(key, ""), str):
+                message = f"{table}: {key} must be a text"
+                raise CredentialsError(message)
+        if not isinstance(entry.get("roles", []), list):
+            message = f"{table}: roles must be a list"
+            raise CredentialsError(message)
+    return entries
 
 
 def _keep(table: dict[str, Identity], key: str, identity: Identity) -> None:
@@ -242,7 +263,12 @@ class Access:
         stamp = _stamp(path)
         # A refused file is not read again before it changes once more.
         self._stamp = stamp
-        credentials = parse(path.read_text())
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            message = f"not UTF-8: {error}"
+            raise CredentialsError(message) from error
+        credentials = parse(text)
         if self._check is not None:
             self._check(credentials)
         self._credentials = credentials

@@ -79,3 +79,20 @@ def test_behind_it_in_a_fifo_queue_nobody_can_be_served():
     driver.enqueue("b0", "b", 2)
     driver.enqueue("b1", "b", 2)
     assert [x.request_id for x in driver.next(2, offer=TAKES_NO_LONGS)] == ["b0", "b1"]
+
+
+def test_thousands_of_them_are_ended_without_trouble():
+    """A flood of impossible requests ends bit by bit, and what others enqueued is served."""
+    driver = Driver(policy("fair_qba", unplaceable_wait_ns=SECOND_NS, **PATIENT), replica=False)
+    driver.strict = False
+    driver.ask(offer=SMALL)
+    for number in range(3000):
+        driver.enqueue(f"huge{number}", "a", kv_tokens=100)
+    driver.enqueue("small", "b", 3)
+    driver.now_ns += 2 * SECOND_NS
+    calls = 0
+    while driver.state.pools["pool"].waiting:
+        driver.ask(offer=SMALL)
+        calls += 1
+    assert calls < 3000 / 32
+    assert [x.request_id for x in driver.of(d.Dispatched)] == ["small"]
