@@ -10,7 +10,7 @@ from fairsched.v1 import admin_service_pb2, decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.demo.containers.common import patiently
 
-POOL = "demo"
+POOL = "default"
 LIVE = frozenset(
     (
         decision_pb2.REQUEST_STATE_WAITING,

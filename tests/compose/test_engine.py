@@ -82,11 +82,12 @@ async def test_load_from_outside_is_served(stack):
 
 
 def test_command_line_works_in_the_container(stack):
-    """`fairsched stats` and `fairsched queue` answer from inside the scheduler's container."""
+    """`fairsched stats`, `queue` and `top` answer from inside the scheduler's container."""
     wait_until(lambda: _counters(stack)["dispatched_count"] > 0, 30, "a dispatch")
 
     assert _counters(stack)["accepted_count"] > 0
     assert stack.fairsched("queue", POOL)
+    assert stack.fairsched("top", "--once")
 
 
 async def test_killed_scheduler_loses_nothing_acknowledged(stack):
@@ -158,7 +159,7 @@ def test_scheduler_stops_while_it_starts(stack, after_s):
     try:
         time.sleep(after_s)
         started = time.monotonic()
-        run("docker", "stop", "--time", "30", name)
+        run("docker", "stop", "-t", "30", name)
         assert time.monotonic() - started < 10
         assert inspect(name, "State.ExitCode") in {"0", str(128 + signal.SIGTERM)}
     finally:

@@ -49,7 +49,7 @@ class ContainerSettings(BaseSettings):
 
     Attributes:
         target: Where the scheduler is.
-        pool: Pool they use; whoever comes first creates it.
+        pool: Pool they use; whoever comes first creates it if it is not there.
         alive_file: Touched while all is well; the container's health check looks at its age.
         report_seconds: Time between two lines of numbers.
     """
@@ -57,7 +57,7 @@ class ContainerSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="DEMO_")
 
     target: str = "127.0.0.1:50051"
-    pool: str = "demo"
+    pool: str = "default"
     alive_file: Path = Path("/tmp/alive")  # noqa: S108 - a tmpfs of the container's own
     report_seconds: float = Field(default=10.0, gt=0)
 
