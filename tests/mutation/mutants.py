@@ -366,8 +366,8 @@ MUTANTS = [
         ),
     ),
     _mutant(
-        "shares without weights",
+        "displacing others at one's own share",
         "shedding",
-        ("held", "return max(1, places * weight // weight_sum)", "return places // 2"),
+        ("admission", "if held < share_of(", "if held <= share_of("),
     ),
 ]
