@@ -287,3 +287,74 @@ def test_the_oracle_says_what_a_worker_would_get():
     small = oracle.expect("p", "w", d.Offer(accepts_short=False), 0)
     assert isinstance(small, Nothing)
     assert small.reason is d.EmptyReason.STALLED_BY
+
+
+NOTHING = [
+    d.LeaseRenewed(SECOND_NS, "p", "a2", "other", 90 * SECOND_NS, "a"),
+    d.LeaseEnded(SECOND_NS, "p", "a2", "other", "w", d.LeaseEndCause.GIVEN_BACK, 0, 0, "", "a"),
+    d.PrefillCompleted(SECOND_NS, "p", "a2", "other", 0, promotion_debt_after=False, user_id="a"),
+    d.PrefillCompleted(
+        SECOND_NS, "p", "a2", "lease-a2", 1, promotion_debt_after=False, user_id="a"
+    ),
+    d.CancelRequested(SECOND_NS, "p", "b4", "CALLER", "", "b"),
+    d.Requeued(SECOND_NS, "p", "a2", "", "a"),
+    d.DeadLetterDropped(SECOND_NS, "p", "a2", "", 2, "a"),
+    d.Ended(SECOND_NS, "p", "nobody", d.RequestState.CANCELLED, "CALLER"),
+    d.Ended(SECOND_NS, "p", "a2", d.RequestState.CANCELLED, "CALLER", "", 2, "a"),
+    d.Ended(SECOND_NS, "p", "b4", d.RequestState.EXPIRED, "MAX_WAIT", "", 4, "b"),
+    d.Ended(SECOND_NS, "p", "b4", d.RequestState.SHED, "POOL_FULL", "", 4, "b"),
+    d.Ended(SECOND_NS, "p", "b4", d.RequestState.UNPLACEABLE, "NO_WORKER_CAN_HOLD", "", 4, "b"),
+    d.Ended(SECOND_NS, "p", "b4", d.RequestState.DEAD_LETTERED, "MAX_ATTEMPTS", "", 4, "b"),
+    d.Ended(SECOND_NS, "p", "a2", d.RequestState.LEASE_EXPIRED, "GATE_LEASE_EXPIRED", "", 2, "a"),
+    d.Reserved(SECOND_NS, "p", "b4", "w", "b"),
+    d.Reserved(SECOND_NS, "p", "nobody", "w", "b"),
+    d.Rejoined(SECOND_NS, "p", "b", d.RejoinCause.CAP, 0, 0),
+    d.Rejoined(SECOND_NS, "p", "b", d.RejoinCause.UNPLACEABLE, MICRO, 2 * MICRO),
+    d.Rebased(SECOND_NS, "p", 5),
+    d.BusyPeriodClosed(SECOND_NS, "p", 0, 3 * MICRO),
+    d.Resumed(SECOND_NS, "p", "b", by_timer=False),
+    d.Resumed(SECOND_NS, "p", "", by_timer=True),
+    d.Paused(SECOND_NS, "p", "b", 1),
+    d.PoolConfigured(SECOND_NS, "p", SFQ, "digest", created=True),
+    d.PoolDeleted(SECOND_NS, "p"),
+    d.UserForgotten(SECOND_NS, "p", "b"),
+    d.UserConfigured(SECOND_NS, "p", "b", 2000, -1, 1000, 0, 0),
+    d.UserConfigured(SECOND_NS, "p", "b", 2000, -1, 500, MICRO, MICRO // 2),
+    d.WorkerDrained(SECOND_NS, "nobody"),
+    d.WorkerGone(SECOND_NS, "w"),
+    d.Recovered(SECOND_NS, -1),
+    d.Accepted(
+        **{
+            name: getattr(accepted(2, "a", 3), name)
+            for name in d.Accepted.__struct_fields__
+            if name != "now_ns"
+        },
+        now_ns=SECOND_NS,
+    ),
+]
+"""Records that have no place after the first eight of the good log."""
+
+
+@pytest.mark.parametrize("record", NOTHING, ids=lambda x: f"{type(x).__name__}")
+def test_a_record_without_a_reason_is_named(record):
+    """Nothing had happened that would have led to it, or it says what was not so."""
+    assert judged([*good_log()[:8], record])
+
+
+def test_records_that_may_stand_there_are_not_named():
+    """The cases above are wrong for what they say, not for where they stand."""
+    fine = [
+        d.LeaseRenewed(SECOND_NS, "p", "a2", "lease-a2", 90 * SECOND_NS, "a"),
+        d.CancelRequested(SECOND_NS, "p", "a2", "CALLER", "", "a"),
+        d.Paused(SECOND_NS, "p", "b", 0),
+        d.Resumed(SECOND_NS, "p", "b", by_timer=False),
+        d.Rejoined(SECOND_NS, "p", "b", d.RejoinCause.RESUMED, MICRO, MICRO),
+        d.UserConfigured(SECOND_NS, "p", "b", 2000, -1, 1000, MICRO, MICRO // 2),
+        d.WorkerDrained(SECOND_NS, "w"),
+        d.Recovered(SECOND_NS, 0),
+        d.LogOpened(SECOND_NS, 1, "sync", ""),
+        d.EstimatorUpdated(SECOND_NS, "p", (), 0),
+        d.Ended(SECOND_NS, "p", "b4", d.RequestState.CANCELLED, "CALLER", "", 4, "b"),
+        d.BusyPeriodClosed(SECOND_NS, "p", 0, 3 * MICRO),
+    ]
+    assert judged([*good_log()[:8], *fine]) == []
