@@ -14,7 +14,7 @@ import pytest
 from fairsched.v1 import decision_pb2, scheduler_service_pb2_grpc
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app import codec
-from scheduler_service.app.ports import GENESIS, Durability
+from scheduler_service.app.ports import GENESIS, Durability, StoreLocked
 from scheduler_service.app.recovery import fold, recover
 from scheduler_service.core import decisions as d
 from scheduler_service.core import invariants, snapshot
@@ -57,10 +57,22 @@ def _report(event, /, **values):
     assert event == "log.tail_cut", (event, values)
 
 
-def _check_log(directory, copy, record):
+async def _snapshots_at_rest(directory):
+    """Waits for the snapshot process that a killed service left, and keeps others off."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return DataDirectory(directory).lock_snapshots()
+            except StoreLocked:
+                await asyncio.sleep(0.05)
+
+
+async def _check_log(directory, copy, record):
     """Checks a copy of what a killed service left: it is a fold that holds all that was told."""
     shutil.rmtree(copy, ignore_errors=True)
+    lock = await _snapshots_at_rest(directory)
     shutil.copytree(directory, copy)
+    lock.release()
     store = SqliteStore(DataDirectory(copy), durability=Durability.NONE, report=_report)
     try:
         recovered = recover(store, SnapshotFiles(copy), report=_report)
@@ -204,12 +216,12 @@ async def test_nothing_acknowledged_is_lost_or_doubled(tmp_path):
         finally:
             child.kill()
         assert child.errors == ""
-        _check_log(data, tmp_path / "copy", record)
+        await _check_log(data, tmp_path / "copy", record)
         assert record.problems == []
 
     assert len(record.acknowledged) > 20 * ROUNDS
     assert any(call.told is not None and call.told.dispatches for call in record.polls.values())
-    _check_log(data, tmp_path / "copy", record)
+    await _check_log(data, tmp_path / "copy", record)
     assert record.problems == []
 
 
