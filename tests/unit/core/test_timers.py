@@ -117,3 +117,15 @@ def test_commands_do_not_go_back_in_time():
     driver.now_ns -= 1
     with pytest.raises(AssertionError, match="time went back"):
         driver.do(c.Tick)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_a_pause_that_was_moved_ends_in_its_new_place():
+    """The timer of its old end does not bring the new end forward among what is due."""
+    driver = Driver(policy("sfq"))
+    driver.enqueue("a0", "a", max_wait_ns=5 * SECOND_NS)
+    driver.pause("a", 5 * SECOND_NS)
+    driver.pause("a", 6 * SECOND_NS)
+    driver.advance(10)
+    order = [type(x) for x in driver.log if isinstance(x, d.Ended | d.Resumed)]
+    assert order == [d.Ended, d.Resumed]
