@@ -12,6 +12,7 @@ import pytest
 from fairsched.v1 import admin_service_pb2, audit_service_pb2, scheduler_service_pb2
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.policy import PoolPolicy
+from tests.support.source import tree_of
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "scheduler_service").rglob("*.py"))
@@ -49,7 +50,7 @@ def _calls() -> list[tuple[str, ast.Call]]:
     return [
         (ast.unparse(node.func).rsplit(".", 1)[-1], node)
         for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call)
     ]
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.source import tree_of
+
 ROOT = Path(__file__).parent.parent
 MODULES = sorted(
     path
@@ -63,7 +65,7 @@ def test_sizes(path):
     text = path.read_text()
     long = [
         f"{node.name}: {node.end_lineno - node.lineno + 1} lines"
-        for node in _functions(ast.parse(text))
+        for node in _functions(tree_of(path))
         if node.end_lineno - node.lineno + 1 > FUNCTION_LINES_MAX
     ]
 
@@ -91,7 +93,7 @@ def test_tests_say_what_they_show(path):
     """Every test has a docstring: a sentence that is true when the test passes."""
     silent = [
         node.name
-        for node in _functions(ast.parse(path.read_text()))
+        for node in _functions(tree_of(path))
         if node.name.startswith("test_") and not ast.get_docstring(node)
     ]
 
@@ -105,7 +107,7 @@ def test_tests_do_not_sleep(path):
         return
     sleeps = [
         f"line {node.lineno}"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in {"time.sleep", "asyncio.sleep", "sleep"}
         and [ast.unparse(argument) for argument in node.args] != ["0"]

@@ -88,7 +88,7 @@ def _from_file(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigRefused([(str(file), f"cannot be read: {error}")]) from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers and nesting past any sense
         raise ConfigRefused([(str(file), f"is not TOML: {error}")]) from error
 
 

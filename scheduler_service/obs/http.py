@@ -72,7 +72,7 @@ class HttpServer:
         self._health = health
         self._metrics = metrics
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     async def start(self, host: str, port: int) -> int:
         """Listens and returns the port; at `::` on IPv4 as well, as gRPC does.
@@ -98,11 +98,11 @@ class HttpServer:
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._tasks) >= CONNECTIONS_MAX:
-            writer.close()
-            return
+            # Whoever holds connections open must not be able to blind the probes.
+            next(iter(self._tasks)).cancel()
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers the requests of one connection."""

@@ -21,7 +21,7 @@ from scheduler_service.rpc.convert_admin import (
     user_message,
 )
 from scheduler_service.rpc.identity import Identity
-from scheduler_service.rpc.paging import page_size, place_of, token_of
+from scheduler_service.rpc.paging import NUMBER_DIGITS_MAX, page_size, place_of, token_of
 from scheduler_service.rpc.user_ids import UserIds
 from scheduler_service.rpc.validate import Checks
 
@@ -186,7 +186,7 @@ class AdminLists(AdminDesk):
 
     def _request_place(self, token: str, listed: str, checks: Checks) -> _Place:
         number, _, request_id = place_of(token, listed, checks).partition(" ")
-        if number.isascii() and number.isdecimal():
+        if number.isascii() and number.isdecimal() and len(number) <= NUMBER_DIGITS_MAX:
             return int(number), request_id
         if number:
             checks.bad("page_token", "is not one that this list gave")
@@ -248,8 +248,8 @@ class AdminLists(AdminDesk):
             reply.users.extend(users)
             reply.next_page_token = token_of(listed, end) if end else ""
         elif level == pb.DUMP_LEVEL_REQUEST:
-            number, _, request_id = place.partition(" ")
-            after = (int(number) if number.isdecimal() else 0, request_id)
+            after = self._request_place(x.page_token, listed, checks)
+            checks.done()
             found, end_place = await self._request_page(pool, caller, after, size, "", _ALIVE)
             reply.requests.extend(found)
             if end_place is not None:

@@ -139,6 +139,10 @@ class AuditServicer(Servicer, pb_grpc.AuditServiceServicer):
         known = decision_pb2.DecisionKind.values()
         for index, kind in enumerate(x.kinds):
             checks.enum(f"filter.kinds[{index}]", kind, known, required=True)
+        span = [
+            checks.timestamp(f"filter.{name}", getattr(x, name)) if x.HasField(name) else 0
+            for name in ("start_time", "end_time")
+        ]
         checks.done()
         for pool in pools:
             caller.require_pool(pool)
@@ -157,8 +161,8 @@ class AuditServicer(Servicer, pb_grpc.AuditServiceServicer):
                 ids.prefixes_of(caller),
                 frozenset(requests),
                 frozenset(int(kind) for kind in x.kinds),
-                x.start_time.ToNanoseconds() if x.HasField("start_time") else 0,
-                x.end_time.ToNanoseconds() if x.HasField("end_time") else 0,
+                span[0],
+                span[1],
             ),
             records,
             hides,

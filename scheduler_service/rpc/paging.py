@@ -19,6 +19,10 @@ def page_size(value: int, checks: Checks) -> int:
     return checks.count("page_size", value, PAGE_MAX, PAGE_DEFAULT)
 
 
+NUMBER_DIGITS_MAX = 19
+"""Digits of the largest sequence."""
+
+
 def token_of(listed: str, place: str) -> str:
     """Returns the token of the page behind `place` in the list called `listed`."""
     return urlsafe_b64encode(f"{listed}{_SEPARATOR}{place}".encode()).decode()
@@ -40,7 +44,7 @@ def place_of(token: str, listed: str, checks: Checks) -> str:
 def number_of(token: str, listed: str, checks: Checks) -> int:
     """Checks a page token of a numbered list and returns its number; 0 is the beginning."""
     place = place_of(token, listed, checks)
-    if place.isascii() and place.isdecimal():
+    if place.isascii() and place.isdecimal() and len(place) <= NUMBER_DIGITS_MAX:
         return int(place)
     if place:
         checks.bad("page_token", "is not one that this list gave")

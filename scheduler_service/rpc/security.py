@@ -109,7 +109,7 @@ def parse(text: str) -> Credentials:
     """
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         message = f"not TOML: {error}"
         raise CredentialsError(message) from error
     unknown = set(document) - {"token", "certificate"}

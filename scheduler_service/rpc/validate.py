@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from scheduler_service.app.limits import ID_BYTES_MAX, SECOND_NS
 from scheduler_service.core.errors import InvalidCommand
@@ -15,6 +16,8 @@ from scheduler_service.core.errors import InvalidCommand
 _control = re.compile("[\x00-\x1f\x7f-\x9f]").search
 _REASON = re.compile(r"[A-Z0-9_]+").fullmatch
 _NANOS_MAX = 999_999_999
+_SECONDS_MAX = 253_402_300_799
+"""The last second of the year 9999."""
 
 
 def is_id(text: str) -> bool:
@@ -103,6 +106,13 @@ class Checks:
             low, high = _in_seconds(low_ns), _in_seconds(high_ns)
             self.bad(field, f"must be {low} to {high}, is {_in_seconds(value)}")
         return value
+
+    def timestamp(self, field: str, time: Timestamp) -> int:
+        """Checks a point in time and returns it in nanoseconds since 1970."""
+        if not (0 <= time.nanos <= _NANOS_MAX and 0 <= time.seconds <= _SECONDS_MAX):
+            self.bad(field, "is not a time from 1970 to 9999")
+            return 0
+        return time.seconds * SECOND_NS + time.nanos
 
     def enum(self, field: str, value: int, known: Iterable[int], *, required: bool = False) -> int:
         """Checks the number of an enum and returns it; 0 is unspecified."""

@@ -50,6 +50,10 @@ _TRUNCATE_TIMEOUT_MS = 20
 
 _INSERT_GROUP = "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)"
 _DELETE_PAYLOADS = "DELETE FROM payload WHERE request_sequence IN (SELECT value FROM json_each(?))"
+_DELETED_BYTES = (
+    "SELECT coalesce(sum(length(payload) + length(metadata)), 0) FROM payload"
+    " WHERE request_sequence IN (SELECT value FROM json_each(?))"
+)
 _INSERT_PAYLOADS = [
     "INSERT OR REPLACE INTO payload VALUES " + ", ".join(["(?, ?, ?)"] * rows)  # noqa: S608
     for rows in range(_PAYLOAD_ROWS + 1)
@@ -199,7 +203,10 @@ class SqliteStore:
             run(_INSERT_PAYLOADS[len(rows)], values)
         fetched = select_payloads(self._writer, group.fetches) if group.fetches else {}
         if group.deletes:
-            run(_DELETE_PAYLOADS, (json.dumps(group.deletes),))
+            # What is deleted is overwritten, so it goes through the journal once more.
+            keys = (json.dumps(group.deletes),)
+            self._bytes_since_checkpoint += run(_DELETED_BYTES, keys).fetchone()[0]
+            run(_DELETE_PAYLOADS, keys)
         run("COMMIT")
         return fetched
 

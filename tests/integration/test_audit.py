@@ -103,7 +103,7 @@ async def test_a_reader_can_check_the_chain_itself(worked):
         ({"request_ids": ["r3", "r4"]}, lambda x: x.request_id in {"r3", "r4"}),
         ({"pools": ["nowhere"]}, lambda x: False),
     ],
-    ids=str,
+    ids=["kind", "user", "user and kinds", "requests", "pool"],
 )
 async def test_filters(worked, filters, wanted):
     """A filter leaves exactly the decisions that match all of it."""

@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+from tests.support.source import tree_of
+
 TESTS = Path(__file__).parent.parent
 README = (TESTS / "README.md").read_text()
 
@@ -11,7 +13,7 @@ README = (TESTS / "README.md").read_text()
 def names_in(path: Path) -> set[str]:
     """Test functions and machine classes of a module."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef):
             found.add(node.name)
         if isinstance(node, ast.Assign):

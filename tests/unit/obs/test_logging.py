@@ -13,6 +13,7 @@ import pytest
 from scheduler_service.obs import logging as obs_logging
 from scheduler_service.obs.events import EVENTS
 from scheduler_service.obs.logging import Log
+from tests.support.source import tree_of
 
 SERVICE = Path(__file__).parents[3] / "scheduler_service"
 
@@ -171,7 +172,7 @@ def _events_in_code() -> set[str]:
     for path in SERVICE.rglob("*.py"):
         if path.is_relative_to(SERVICE / "demo"):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             names: list[ast.AST] = []
             if isinstance(node, ast.Call) and re.search(r"report$", ast.unparse(node.func)):
                 names = node.args[:1]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import scheduler_service.oracle
+from tests.support.source import tree_of
 
 MODULES = sorted(Path(scheduler_service.oracle.__path__[0]).glob("*.py"))
 ALLOWED = {"scheduler_service.core.policy", "scheduler_service.core.decisions"}
@@ -14,7 +15,7 @@ ALLOWED = {"scheduler_service.core.policy", "scheduler_service.core.decisions"}
 def imported(path: Path) -> set[str]:
     """Names of the modules that a module imports, with names imported from packages."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom):

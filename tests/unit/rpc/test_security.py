@@ -89,6 +89,7 @@ def test_a_known_token(file, scheme):
         (f"Bearer {DIGEST}", "TOKEN_UNKNOWN"),
         (b"Bearer \xff\xfe", "TOKEN_UNKNOWN"),
     ],
+    ids=["none", "empty", "blank", "basic", "longer", "shorter", "digest", "bytes"],
 )
 def test_nobody_else_gets_in(file, authorization, reason):
     """Without the right token a call is refused, and the digest is no token."""
