@@ -146,7 +146,7 @@ def cancel_requested(_book: Book, report: Report, pool: Pool, record: CancelRequ
 
 
 def requeued(book: Book, report: Report, pool: Pool, record: Requeued) -> None:
-    """A dead letter goes first again, with fresh attempts."""
+    """A dead letter goes first again, with fresh attempts and nobody to be spared."""
     request = pool.requests.get(record.request_id)
     if request is None or request.state is not RequestState.DEAD_LETTERED:
         report.add("request_id", "a dead-lettered request", record.request_id, "requeue")
@@ -156,6 +156,7 @@ def requeued(book: Book, report: Report, pool: Pool, record: Requeued) -> None:
     pool.renew_blank(request.user, pool.virtual_time)
     request.state = RequestState.REDELIVERY
     request.failures = 0
+    request.backoff.clear()
     request.user.flight.append(request)
     book.freed(pool, request.user, RejoinCause.CAP)
 
