@@ -232,7 +232,7 @@ def test_log_is_intact_after_all_this(stack):
     """The stopped scheduler's log holds every head it printed, and is what the rules decide."""
     stack.compose("stop", "scheduler")
     events = map(json.loads, stack.logs("scheduler").splitlines())
-    heads = [f"{event['sequence']}:{event['chain_hash']}" for event in events if _is_head(event)]
+    heads = {f"{event['sequence']}:{event['chain_hash']}" for event in events if _is_head(event)}
     verified = json.loads(
         run(
             *("docker", "run", "--rm", "--volume", f"{stack.project}_log:/var/lib/fairsched"),
