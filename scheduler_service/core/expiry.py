@@ -25,7 +25,7 @@ def fire_due(state: State, now_ns: int, log: list[d.Decision]) -> None:
         elif kind == timers.WAIT:
             _wait_timer(state, sequence, pool, name, now_ns, log)
         elif kind == timers.PAUSE:
-            _pause_timer(state, pool, name, now_ns, log)
+            _pause_timer(state, due_ns, pool, name, now_ns, log)
         elif kind == timers.WORKER:
             _worker_timer(state, due_ns, name, now_ns, log)
         heap = state.timers
@@ -74,16 +74,12 @@ def _wait_timer(
 
 
 def _pause_timer(
-    state: State, pool_name: str, user_id: str, now_ns: int, log: list[d.Decision]
+    state: State, due_ns: int, pool_name: str, user_id: str, now_ns: int, log: list[d.Decision]
 ) -> None:
-    pool = state.pools.get(pool_name)
-    if pool is None:
-        return
-    settings = pool.settings.get(user_id) if user_id else None
-    until = pool.pause_until_ns if not user_id else (settings.pause_until_ns if settings else 0)
-    if 0 < until <= now_ns:
+    if timers.pause_end(state, pool_name, user_id) == due_ns:
         ended = c.Resume(now_ns=now_ns, pool=pool_name, user_id=user_id)
         resume(state, ended, log, by_timer=True)
+    state.dead_timers -= 1
 
 
 def _worker_timer(
@@ -92,6 +88,7 @@ def _worker_timer(
     seen = state.workers.get(worker)
     if seen is None:
         return
+    seen.armed = False
     if timers.worker_due(state, worker) > due_ns:
         timers.arm_worker(state, worker)
     elif seen.leases == 0:  # else the end of its last lease sets the timer again

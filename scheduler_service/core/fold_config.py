@@ -128,6 +128,7 @@ def user_configured(state: State, x: d.UserConfigured) -> None:
 def paused(state: State, x: d.Paused) -> None:
     """Holds a pool or a user back."""
     pool = state.pools[x.pool]
+    _void_pause_timer(state, x.pool, x.user_id)
     if not x.user_id:
         pool.paused, pool.pause_until_ns = True, x.until_ns
     else:
@@ -140,9 +141,16 @@ def paused(state: State, x: d.Paused) -> None:
     timers.arm_pause(state, x.pool, x.user_id, x.until_ns)
 
 
+def _void_pause_timer(state: State, pool: str, user_id: str) -> None:
+    """Counts the timer of a pause that is moved or lifted as void."""
+    if timers.pause_end(state, pool, user_id):
+        state.dead_timers += 1
+
+
 def resumed(state: State, x: d.Resumed) -> None:
     """Ends a pause; a user joins the backlog with the `Rejoined` that follows."""
     pool = state.pools[x.pool]
+    _void_pause_timer(state, x.pool, x.user_id)
     if not x.user_id:
         pool.paused, pool.pause_until_ns = False, 0
         return

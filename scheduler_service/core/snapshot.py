@@ -173,7 +173,9 @@ def _bare(request: Request) -> Request:
 
 
 def _worker_image(worker: Worker) -> tuple[Worker, tuple[str, ...]]:
-    return msgspec.structs.replace(worker, provisional={}), tuple(sorted(worker.provisional))
+    return msgspec.structs.replace(worker, provisional={}, armed=False), tuple(
+        sorted(worker.provisional)
+    )
 
 
 def _restore_pool(state: State, image: PoolImage) -> None:

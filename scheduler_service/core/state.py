@@ -281,6 +281,7 @@ class Worker(msgspec.Struct, gc=False):
         offer: What it has in all (its last offer).
         last_seen_ns: When a record last showed it alive.
         leases: Live leases it holds.
+        armed: Whether a timer looks at it.
         provisional: Lease id -> request of the leases that wait to be confirmed.
     """
 
@@ -293,6 +294,7 @@ class Worker(msgspec.Struct, gc=False):
     last_seen_ns: int
     draining: bool = False
     leases: int = 0
+    armed: bool = False
     provisional: dict[str, Request] = {}
 
 

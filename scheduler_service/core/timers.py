@@ -46,8 +46,22 @@ def arm_wake(state: State, time_ns: int) -> None:
 
 
 def arm_worker(state: State, worker: str) -> None:
-    """Sets the timer that looks whether a worker without leases has gone silent."""
+    """Sets the timer that looks whether a worker without leases has gone silent; one is enough."""
+    if state.workers[worker].armed:
+        return
+    state.workers[worker].armed = True
     _arm(state, (worker_due(state, worker), 0, WORKER, "", worker))
+
+
+def pause_end(state: State, pool_name: str, user_id: str) -> int:
+    """Returns when the pause of a pool (`user_id` empty) or a user ends; 0 if it does not."""
+    pool = state.pools.get(pool_name)
+    if pool is None:
+        return 0
+    if not user_id:
+        return pool.pause_until_ns
+    settings = pool.settings.get(user_id)
+    return 0 if settings is None else settings.pause_until_ns
 
 
 def lease_due(request: Request) -> int:
@@ -77,15 +91,19 @@ def next_due(state: State) -> int | None:
 def _arm(state: State, timer: tuple[int, int, int, str, str]) -> None:
     heappush(state.timers, timer)
     if state.dead_timers > _TIDY_ABOVE and state.dead_timers * 2 > len(state.timers):
-        state.timers = [timer for timer in state.timers if _is_live(state, timer)]
+        state.timers = [timer for timer in set(state.timers) if _is_live(state, timer)]
         heapify(state.timers)
         state.dead_timers = 0
 
 
 def _is_live(state: State, timer: tuple[int, int, int, str, str]) -> bool:
-    _, sequence, kind, pool_name, name = timer
-    if kind >= PAUSE:
+    due_ns, sequence, kind, pool_name, name = timer
+    if kind == WORKER:
+        return name in state.workers
+    if kind == WAKE:
         return True
+    if kind == PAUSE:
+        return pause_end(state, pool_name, name) == due_ns
     pool = state.pools.get(pool_name)
     request = None if pool is None else pool.requests.get(name)
     if request is None or request.sequence != sequence:
