@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 POOL: Final = "chat"
 GATEWAYS: Final = 2
 WORKERS: Final = 4
-SLOTS: Final = 2
+SLOTS: Final = 6
 """Requests that one worker runs at once."""
 
 MAKE_UP_S: Final = 1.0
@@ -37,7 +37,7 @@ OPTIONS: Final = [("grpc.max_reconnect_backoff_ms", 500)]
 """The demo is in a hurry to go on after the kill."""
 
 RETRY_S: Final = 0.1
-CONNECT_WITHIN_S: Final = 20.0
+CONNECT_WITHIN_S: Final = 40.0
 
 
 class Clock:

@@ -64,6 +64,7 @@ class Outcome:
         gap_micros: Largest live fairness gap seen.
         bound_micros: Its bound at that moment; 0 if the policy has none.
         violations: Violations of the band that the service itself found.
+        work_done: What the workers did, as a part of what they could until the last one finished.
         head: Hash of the last record of the decision log.
     """
 
@@ -74,6 +75,7 @@ class Outcome:
     gap_micros: int = 0
     bound_micros: int = 0
     violations: int = 0
+    work_done: float = 1.0
     head: str = ""
 
     def lost(self) -> set[str]:
@@ -129,23 +131,23 @@ async def _replay(
     outcome = Outcome(Ledger(progress.policy), set(), workers.runs, 0)
     workers.start()
     watching = asyncio.create_task(_watch(admin, progress, outcome, tell, gateways))
-    killing = asyncio.create_task(
-        _kill(service, clock, replay.length_s * KILL_AT, progress, [gateways, workers])
-    )
     progress.note = "replaying"
     try:
         async with asyncio.timeout(2 * seconds + END_WITHIN_S):
-            await gateways.replay(replay, clock)
-            await killing
+            async with asyncio.TaskGroup() as group:
+                group.create_task(gateways.replay(replay, clock))
+                group.create_task(
+                    _kill(service, clock, replay.length_s * KILL_AT, progress, [gateways, workers])
+                )
             progress.note = "the trace is over; workers finish what waits"
             await workers.finished.wait()
         await workers.stop()
     finally:
         watching.cancel()
-        killing.cancel()
-        await asyncio.gather(watching, killing, return_exceptions=True)
+        await asyncio.gather(watching, return_exceptions=True)
         await gateways.close()
     outcome.repeated = gateways.repeated
+    outcome.work_done = replay.cost / replay.capacity / max(clock.now_s(), replay.length_s)
     outcome.acknowledged = set(gateways.acknowledged)
     progress.note = "reading the decision log"
     tell(progress)

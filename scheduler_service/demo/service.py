@@ -8,12 +8,12 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Final
 
-from fairsched import AsyncFairsched
+from fairsched import AsyncFairsched, UnavailableError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-START_WITHIN_S: Final = 20.0
+START_WITHIN_S: Final = 40.0
 STOP_WITHIN_S: Final = 15.0
 
 
@@ -57,7 +57,11 @@ class Service:
                 ready.cancel()
                 raise ServiceError(self._last_words())
             ended.cancel()
-            await ready
+            try:
+                await ready
+            except UnavailableError as error:
+                message = f"the service does not serve: {self._last_words()}"
+                raise ServiceError(message) from error
 
     async def kill(self) -> None:
         """Kills it without warning: SIGKILL."""
