@@ -59,6 +59,9 @@ def whatif(
     Arrivals are those of the log; latencies are modelled: as many slots as leases were live at
     once, each request as long as it really took.
     """
+    if not (policy or setting or weight):
+        message = "say what to change: --policy, --set or --weight"
+        raise typer.BadParameter(message)
     try:
         with closing(LogReader(DataDirectory(data_dir).log_path)) as log:
             name = pool or _only_pool(log)
@@ -152,7 +155,7 @@ def _show(name: str, logged: Logged, other: PoolPolicy, found: list[Group], pict
         )
     output.out.print(table)
     output.out.print(
-        f"Seconds. Arrivals as logged, {logged.slots} slots, durations as they were: orders are "
+        f"Seconds. Arrivals as logged, {logged.slots} at once, durations as they were: orders are "
         f"decided by the real core, latencies are modelled. {logged.left_out:,} requests that "
         f"never finished are left out. Picture: {picture}"
     )
