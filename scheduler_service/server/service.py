@@ -312,6 +312,7 @@ class Service:
         )
         for task in self._tasks:
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._telemetry.close()
         if running is not None:
             self.kept = await keep(running.engine, deadline_ns, self._report)
