@@ -148,7 +148,7 @@ def _panel(panel: Axes, replay: Replay, run: Ledger, stretch: Stretch, theme: Th
         if stretch.start_s < moment < stretch.end_s:
             panel.axvline(moment, color=theme.light, linewidth=1, linestyle=(0, (2, 2)))
             panel.annotate(
-                "scheduler killed,\nrestarted", (moment, 0.985), xycoords=("data", "axes fraction"),
+                "scheduler killed,\nrestarted", (moment, 0.69), xycoords=("data", "axes fraction"),
                 xytext=(4, 0), textcoords="offset points", va="top", fontsize=8,
                 color=theme.light,
             )  # fmt: skip

@@ -92,9 +92,9 @@ def survived(outcome: Outcome) -> Text:
     text = (
         f"{ledger.policy}: killed with SIGKILL, all clients back after {ledger.held_s:.1f} s. "
         f"{len(outcome.acknowledged):,} requests were acknowledged, "
-        f"{len(outcome.acknowledged) - len(lost):,} ended exactly once, {len(lost)} were lost; "
-        f"{ledger.redelivered} were redelivered, workers ran {twice} twice, "
-        f"gateways repeated {outcome.repeated} calls."
+        f"{len(outcome.acknowledged) - len(lost):,} ended exactly once, {len(lost)} were lost. "
+        f"Redelivered: {ledger.redelivered}, run twice: {twice}, "
+        f"calls repeated by gateways: {outcome.repeated}."
     )
     return Text(text, style="red bold" if lost else "green")
 
