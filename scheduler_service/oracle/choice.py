@@ -203,12 +203,14 @@ def _scan(pool: Pool, users: list[User], asking: Asking) -> Ranked:
         return of(users)
     in_order = sorted(users, key=lambda user: (user.meter, user.user_id))
     low = in_order[0].meter
+    edge = low - 1 if pool.policy.user_by_user else low + slack
     reach = low + slack + pool.overtake_slack()
-    within = [] if pool.policy.user_by_user else [u for u in users if u.meter <= low + slack]
-    beyond = [user for user in in_order if user not in within and user.meter <= reach]
-    ranked = of(within)
-    for user in beyond:
-        ranked += of([user])
+    ranked = of([user for user in users if user.meter <= edge])
+    for user in in_order:
+        if len(ranked) >= pool.policy.overtake_scan or user.meter > reach:
+            break  # nobody looks further
+        if user.meter > edge:
+            ranked += of([user])
     turn = forced(pool, users)
     if turn is not None:
         own = of([turn])
