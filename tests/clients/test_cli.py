@@ -185,7 +185,7 @@ def test_tail_follows(target, pool):
                 client.enqueue(new_request(pool=pool, user_id="a", request_id="live", cost=1))
             assert json.loads(process.stdout.readline())["request_id"] == "live"
             process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 0
+            assert process.wait(30) == 0
             assert process.stderr.read() == b""
         finally:
             timer.cancel()
