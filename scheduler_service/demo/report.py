@@ -118,7 +118,12 @@ def _share(users: Sequence[str], ledger: Ledger, end_s: float) -> float:
 
 
 def _change(old: float, new: float) -> str:
-    return f"{old:.1f} → {new:>4.1f}"
+    return f"{_number(old)} → {_number(new):>4}"
+
+
+def _number(value: float) -> str:
+    least = 100
+    return f"{value:.0f}" if value >= least else f"{value:.1f}"
 
 
 def _row(
