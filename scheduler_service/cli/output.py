@@ -23,6 +23,10 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 """Everything else goes here."""
 
 MICRO = 1_000_000
+
+MIN_TEXT = 8
+"""Least width of a column of text, characters."""
+
 _MINUTE_S = 60
 _HOUR_S = 3600
 _DAY_S = 86_400
@@ -71,12 +75,22 @@ def print_json(messages: Iterable[Message]) -> None:
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """Returns an empty table; a column whose name begins with `>` is aligned right."""
-    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    """Returns an empty table.
+
+    A column whose name begins with `>` is a number: aligned right, never broken.  One that begins
+    with `=` is never broken either.
+    """
+    made = Table(
+        box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
+    )
     for name in columns:
-        right = name.startswith(">")
+        whole = name.startswith((">", "="))
         made.add_column(
-            name.lstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=right
+            name.lstrip(">="),
+            justify="right" if name.startswith(">") else "left",
+            overflow="fold",
+            no_wrap=whole,
+            min_width=None if whole else MIN_TEXT,
         )
     return made
 

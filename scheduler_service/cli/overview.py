@@ -112,7 +112,8 @@ def _show_pool(one: pb.PoolStats) -> None:
     pairs: list[tuple[str, object]] = [
         ("pool", one.pool),
         ("paused", paused(one) or "no"),
-        ("waiting", f"{one.waiting_count:,} of {one.user_count:,} users, oldest {_oldest(one)}"),
+        ("waiting", f"{one.waiting_count:,}, oldest {_oldest(one)}"),
+        ("users", f"{one.user_count:,}, {one.selectable_user_count:,} of them may be next"),
         ("leased", f"{one.leased_count:,} ({one.in_flight_cost:,} cost units)"),
         ("due for redelivery", one.redelivery_count),
         ("dead letters", one.dead_letter_count),

@@ -19,7 +19,7 @@ from scheduler_service.cli.session import Session, remote
 SHARE_WINDOW_S = 10.0
 """Shares are those of the cost charged in the last seconds."""
 
-BAR = 20
+BAR = 12
 """Width of a bar, characters."""
 
 
@@ -117,8 +117,8 @@ def frame(sample: Sample, rates: Rates, limit: int) -> RenderableType:
     total = sum(charged.values())
     bound = pool.fairness_bound_micros if pool.HasField("fairness_bound_micros") else 0
     shown = output.table(
-        "user", ">weight", ">waiting", ">in flight", ">oldest", "meter above v", ">",
-        f"share of cost ({SHARE_WINDOW_S:.0f} s)", ">",
+        "user", ">weight", ">waiting", ">leased", ">oldest", "=above v", ">units",
+        "=share", f">in {SHARE_WINDOW_S:.0f} s",
     )  # fmt: skip
     busiest = sorted(
         sample.users,

@@ -29,8 +29,8 @@ def list_users(
     if session.json_or(found):
         return
     shown = output.table(
-        "user", ">weight", ">cap", ">meter", ">waiting", ">in flight", ">oldest",
-        ">dispatched", ">charged", "paused",
+        "user", ">weight", ">cap", ">meter", ">waiting", ">leased", ">oldest",
+        ">done", ">charged", "paused",
     )  # fmt: skip
     for user in found:
         output.row(
