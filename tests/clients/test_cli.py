@@ -175,7 +175,13 @@ def test_tail_without_follow(run, pool, filled):
 def test_tail_follows(target, pool):
     """A tail shows what comes while it runs, and Ctrl-C ends it quietly."""
     command = [*COMMAND, "tail", "--pool", pool, "--json", "--target", target, "--after", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    # A shell that runs the tests in the background has SIGINT ignored, for its children too.
+    ours = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, ours)
+    with child as process:
         timer = threading.Timer(40, process.kill)
         timer.start()
         try:
