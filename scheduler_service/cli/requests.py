@@ -147,12 +147,11 @@ def _list(session: Session, found: Iterator[scheduler_pb.RequestInfo], limit: in
     some = [info for info, _ in zip(found, range(limit + 1), strict=False)]
     if session.json_or(some[:limit]):
         return
-    shown = output.table(
-        "request", "user", "state", "class", ">cost", ">attempts", "accepted (UTC)", "why"
-    )
+    why = any(info.reason or info.error for info in some)
+    columns = ("request", "user", "state", "class", ">cost", ">tries", "=accepted UTC")
+    shown = output.table(*columns, *(["why"] if why else []))
     for info in some[:limit]:
-        output.row(
-            shown,
+        cells = (
             info.request_id,
             info.user_id,
             state_name(info.state),
@@ -160,8 +159,9 @@ def _list(session: Session, found: Iterator[scheduler_pb.RequestInfo], limit: in
             f"{info.cost:,}",
             info.attempts,
             info.enqueue_time.ToDatetime().strftime("%H:%M:%S.%f")[:-3],
-            ": ".join(part for part in (info.reason, info.error) if part),
         )
+        reason = ": ".join(part for part in (info.reason, info.error) if part)
+        output.row(shown, *cells, *([reason] if why else []))
     output.out.print(shown)
     if len(some) > limit:
         output.out.print(f"… and more; --limit shows them (now {limit}).", style="dim")

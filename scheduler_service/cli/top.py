@@ -19,7 +19,10 @@ from scheduler_service.cli.session import Session, remote
 SHARE_WINDOW_S = 10.0
 """Shares are those of the cost charged in the last seconds."""
 
-BAR = 12
+PAGE = 1000
+"""Users looked at; of a pool with more, only the busy ones."""
+
+BAR = 7
 """Width of a bar, characters."""
 
 
@@ -31,7 +34,7 @@ class Sample:
         at: When, seconds of the monotonic clock.
         service: The service.
         pool: The pool.
-        users: Its busy users.
+        users: Its users, or its busy ones.
     """
 
     at: float
@@ -54,11 +57,28 @@ class Rates:
         while sample.at - self._samples[0].at > SHARE_WINDOW_S and self._samples[1] is not sample:
             self._samples.popleft()
 
+    def users(self) -> dict[str, pb.User]:
+        """Returns everybody who was busy in the window, as last seen."""
+        seen = {user.user_id: user for sample in self._samples for user in sample.users}
+        now = {user.user_id for user in self._samples[-1].users}
+        for user_id, user in seen.items():
+            if user_id not in now:
+                idle = pb.User()
+                idle.CopyFrom(user)
+                idle.waiting_count = idle.in_flight_count = 0
+                idle.ClearField("oldest_wait")
+                seen[user_id] = idle
+        return seen
+
     def charged(self) -> dict[str, int]:
-        """Returns the cost charged to each busy user in the window, cost units."""
-        first = {user.user_id: user.charged_cost for user in self._samples[0].users}
-        last = self._samples[-1].users
-        return {u.user_id: u.charged_cost - first.get(u.user_id, u.charged_cost) for u in last}
+        """Returns the cost charged to each of them in the window, cost units."""
+        first: dict[str, int] = {}
+        for sample in self._samples:
+            for user in sample.users:
+                first.setdefault(user.user_id, user.charged_cost)
+        return {
+            user_id: user.charged_cost - first[user_id] for user_id, user in self.users().items()
+        }
 
     def dispatches_per_second(self) -> float:
         """Returns the first dispatches a second in the window."""
@@ -105,7 +125,8 @@ def top(
 def take(session: Session, pool: str) -> Sample:
     """Asks the service once."""
     stats = session.client.admin.GetStats(pb.GetStatsRequest(pool=pool))
-    request = pb.ListUsersRequest(pool=pool, only_busy=True, page_size=1000)
+    many = stats.pools[0].user_count > PAGE
+    request = pb.ListUsersRequest(pool=pool, only_busy=many, page_size=PAGE)
     found = session.client.admin.ListUsers(request).users
     return Sample(time.monotonic(), stats.service, stats.pools[0], list(found))
 
@@ -121,7 +142,11 @@ def frame(sample: Sample, rates: Rates, limit: int) -> RenderableType:
         "=share", f">in {SHARE_WINDOW_S:.0f} s",
     )  # fmt: skip
     busiest = sorted(
-        sample.users,
+        (
+            user
+            for user in rates.users().values()
+            if charged[user.user_id] or user.waiting_count or user.in_flight_count
+        ),
         key=lambda user: (-charged.get(user.user_id, 0), -user.waiting_count, user.user_id),
     )
     for user in busiest[:limit]:
@@ -157,8 +182,8 @@ def _head(sample: Sample, rates: Rates) -> list[Text]:
         ("pool ", "dim"),
         output.safe(pool.pool),
         (f"  {state}", "red" if state == "paused" else "green"),
-        f"  {pool.waiting_count:,} waiting{oldest}  {pool.leased_count:,} leased"
-        f"  {service.worker_count} workers  {rates.dispatches_per_second():,.0f} dispatches/s"
+        f"  {pool.waiting_count:,} waiting{oldest}  {pool.leased_count:,} leased\n"
+        f"{service.worker_count} workers  {rates.dispatches_per_second():,.0f} dispatches/s"
         f"  sequence {service.log.newest_sequence:,}",
     )
     if not pool.HasField("fairness_bound_micros"):
