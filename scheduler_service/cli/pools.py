@@ -168,10 +168,11 @@ def _show(pool: pb.Pool) -> None:
     pairs: list[tuple[str, object]] = [("pool", pool.pool)]
     for name, value in output.plain(pool.policy).items():
         field = pool.policy.DESCRIPTOR.fields_by_name[name]
+        shown: object = value
         if field.enum_type is not None:
-            value = _enum_name(pool.policy, name)  # noqa: PLW2901
+            shown = _enum_name(pool.policy, name)
         elif field.message_type is not None:
-            value = output.span(value)  # noqa: PLW2901
-        pairs.append((name, value))
+            shown = output.span(value)
+        pairs.append((name, shown))
     pairs += [("policy digest", pool.policy_digest), ("paused", paused(pool) or "no")]
     output.facts(pairs)

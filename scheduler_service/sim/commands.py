@@ -163,9 +163,9 @@ def reproduce(
 ) -> None:
     """Reproduces the figures, the table and the claims of the two documents."""
     _need_extra()
-    from scheduler_service.sim.pool import Results  # noqa: PLC0415 - needs the extra
-    from scheduler_service.sim.reproduce.experiments import EXPERIMENTS, PARTS, Plan  # noqa: PLC0415
-    from scheduler_service.sim.reproduce.report import write  # noqa: PLC0415
+    from scheduler_service.sim.pool import Results
+    from scheduler_service.sim.reproduce.experiments import EXPERIMENTS, PARTS, Plan
+    from scheduler_service.sim.reproduce.report import write
 
     names = experiments or list(EXPERIMENTS)
     known = {**EXPERIMENTS, **PARTS}
@@ -205,7 +205,7 @@ def compare(
 ) -> None:
     """Compares every method over the same streams, and what slack, k and gamma trade."""
     _need_extra()
-    from scheduler_service.sim import compare as comparison  # noqa: PLC0415 - needs the extra
+    from scheduler_service.sim import compare as comparison
 
     plan = comparison.Plan(
         out,
@@ -241,7 +241,7 @@ def tune(
 ) -> None:
     """Finds slack, k, gamma and policy for a stream and goals, and says what they cost."""
     _need_extra()
-    from scheduler_service.sim import tune as tuning  # noqa: PLC0415 - needs the extra
+    from scheduler_service.sim import tune as tuning
 
     shape: Literal["paper", "safe"] = "paper" if paper_engine else "safe"
     like = RunSpec(StreamSpec(), MethodSpec("fair_qba"), shape, engines)

@@ -114,7 +114,7 @@ def draw_panels(folder: Path, name: str, panels: Sequence[Panel], caption: str =
         for i, (line, x, y, low, high) in enumerate(panel.lines):
             colour = _COLOURS.get(line, _OTHERS[i % len(_OTHERS)])
             dash = "--" if line in panel.flat else _DASHES[i // len(_OTHERS) % len(_DASHES)]
-            marker = None if line in panel.flat or len(x) > 40 else "o"  # noqa: PLR2004
+            marker = None if line in panel.flat or len(x) > 40 else "o"  # noqa: PLR2004 - more points than that run together
             axis.plot(x, y, dash, color=colour, marker=marker, markersize=3, label=line, lw=1.4)
             if low and line not in panel.flat:
                 axis.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)

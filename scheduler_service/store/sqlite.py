@@ -55,7 +55,7 @@ _DELETED_BYTES = (
     " WHERE request_sequence IN (SELECT value FROM json_each(?))"
 )
 _INSERT_PAYLOADS = [
-    "INSERT OR REPLACE INTO payload VALUES " + ", ".join(["(?, ?, ?)"] * rows)  # noqa: S608
+    "INSERT OR REPLACE INTO payload VALUES " + ", ".join(["(?, ?, ?)"] * rows)  # noqa: S608 - placeholders only
     for rows in range(_PAYLOAD_ROWS + 1)
 ]
 

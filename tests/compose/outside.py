@@ -94,7 +94,7 @@ class Outside:
 async def until(condition: Callable[[], Awaitable[object]], within: float) -> None:
     """Asks again and again until the answer is true."""
     async with asyncio.timeout(within):
-        while not await condition():  # noqa: ASYNC110 - another process decides
+        while not await condition():
             await asyncio.sleep(0.2)
 
 

@@ -174,7 +174,7 @@ def test_scheduler_starts_without_ipv6(stack, arguments):
     """With IPv6 switched off in its network namespace it binds IPv4 and becomes ready."""
     name = f"{stack.project}-ipv4"
     run(
-        *("docker", "run", "--detach", "--name", name, "--read-only", "--tmpfs", "/tmp"),  # noqa: S108
+        *("docker", "run", "--detach", "--name", name, "--read-only", "--tmpfs", "/tmp"),
         *("--sysctl", "net.ipv6.conf.all.disable_ipv6=1"),
         *("--sysctl", "net.ipv6.conf.lo.disable_ipv6=1", "fairsched:demo", *arguments),
     )

@@ -399,8 +399,8 @@ async def test_a_page_token_belongs_to_its_list(service):
     for call, request in (
         (service.admin.ListUsers, pb.ListUsersRequest(pool="q", page_token=page.next_page_token)),
         (service.admin.ListPools, pb.ListPoolsRequest(page_token=page.next_page_token)),
-        (service.admin.GetStats, pb.GetStatsRequest(page_token="x")),  # noqa: S106
-        (service.admin.DumpState, pb.DumpStateRequest(pool=POOL, page_token="x")),  # noqa: S106
+        (service.admin.GetStats, pb.GetStatsRequest(page_token="x")),
+        (service.admin.DumpState, pb.DumpStateRequest(pool=POOL, page_token="x")),
     ):
         refusal = await refused(call(request))
         assert list(refusal.fields) == ["page_token"]

@@ -138,7 +138,7 @@ async def test_bad_fields_are_all_named(service):
     request = pb.ListDecisionsRequest(
         after_sequence=-1,
         page_size=5000,
-        page_token="junk",  # noqa: S106
+        page_token="junk",
         filter=pb.DecisionFilter(kinds=[999], user_ids=["a\n"]),
     )
     refusal = await refused(service.audit.ListDecisions(request))

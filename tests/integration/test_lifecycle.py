@@ -73,7 +73,7 @@ class TestHealth:
             assert refusal.retry_seconds == 1
             await service.recover()
             async with asyncio.timeout(2):
-                while await _health(channel) != SERVING:  # noqa: ASYNC110
+                while await _health(channel) != SERVING:
                     await asyncio.sleep(0.01)
             await stub.ListWorkers(pb.ListWorkersRequest())
         await service.stop()
@@ -442,5 +442,5 @@ def _events(one):
 
 async def _until(condition):
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110
+        while not condition():
             await asyncio.sleep(0.02)

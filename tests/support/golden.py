@@ -218,7 +218,7 @@ class Runner:
             if line:
                 yield line
 
-    def _write_Dispatched(self, record: d.Dispatched) -> str:  # noqa: N802 - as the record
+    def _write_Dispatched(self, record: d.Dispatched) -> str:
         pool = self.driver.state.pools[POOL]
         meters = {user: flow.meter for user, flow in pool.flows.items()}
         meters = _meters_at(self.driver, record, meters)
@@ -248,53 +248,53 @@ class Runner:
         if record.overtook:
             yield f"overtook={','.join(record.overtook)}"
 
-    def _write_BusyPeriodClosed(self, record: d.BusyPeriodClosed) -> str:  # noqa: N802
+    def _write_BusyPeriodClosed(self, record: d.BusyPeriodClosed) -> str:
         return f"idle v={units(record.virtual_time_after)}"
 
-    def _write_Rejoined(self, record: d.Rejoined) -> str:  # noqa: N802
+    def _write_Rejoined(self, record: d.Rejoined) -> str:
         before, after = units(record.meter_before), units(record.meter_after)
         why = " unplaceable" if record.cause is d.RejoinCause.UNPLACEABLE else ""
         return f"{record.user_id} rejoined S={before}->{after}{why}"
 
-    def _write_Accepted(self, record: d.Accepted) -> str | None:  # noqa: N802
+    def _write_Accepted(self, record: d.Accepted) -> str | None:
         if record.meter_before == record.meter_after:
             return None
         before, after = units(record.meter_before), units(record.meter_after)
         return f"{record.user_id} arrived S={before}->{after}"
 
-    def _write_UserConfigured(self, record: d.UserConfigured) -> str | None:  # noqa: N802
+    def _write_UserConfigured(self, record: d.UserConfigured) -> str | None:
         if record.meter_before == record.meter_after:
             return None
         before, after = units(record.meter_before), units(record.meter_after)
         return f"{record.user_id} rescaled S={before}->{after}"
 
-    def _write_Ended(self, record: d.Ended) -> str:  # noqa: N802
+    def _write_Ended(self, record: d.Ended) -> str:
         return f"{record.request_id} {record.state.name.lower()} {record.reason}"
 
-    def _write_Completed(self, record: d.Completed) -> str:  # noqa: N802
+    def _write_Completed(self, record: d.Completed) -> str:
         return f"{record.request_id} {record.state.name.lower()}"
 
-    def _write_LeaseEnded(self, record: d.LeaseEnded) -> str:  # noqa: N802
+    def _write_LeaseEnded(self, record: d.LeaseEnded) -> str:
         line = f"{record.request_id} lease {record.cause.name.lower()}"
         return f"{line} failures={record.failures_after}"
 
-    def _write_CancelRequested(self, record: d.CancelRequested) -> str:  # noqa: N802
+    def _write_CancelRequested(self, record: d.CancelRequested) -> str:
         return f"{record.request_id} is to stop"
 
-    def _write_PrefillCompleted(self, record: d.PrefillCompleted) -> str:  # noqa: N802
+    def _write_PrefillCompleted(self, record: d.PrefillCompleted) -> str:
         debt = " debt" if record.promotion_debt_after else ""
         return f"{record.request_id} prefilled c={record.short_admission_count_after}{debt}"
 
-    def _write_Reserved(self, record: d.Reserved) -> str:  # noqa: N802
+    def _write_Reserved(self, record: d.Reserved) -> str:
         return f"{record.worker} reserved for {record.request_id}"
 
-    def _write_Requeued(self, record: d.Requeued) -> str:  # noqa: N802
+    def _write_Requeued(self, record: d.Requeued) -> str:
         return f"{record.request_id} requeued"
 
-    def _write_Rebased(self, record: d.Rebased) -> str:  # noqa: N802
+    def _write_Rebased(self, record: d.Rebased) -> str:
         return f"rebased by {units(record.offset_micros)}"
 
-    def _write_Resumed(self, record: d.Resumed) -> str:  # noqa: N802
+    def _write_Resumed(self, record: d.Resumed) -> str:
         return f"resumed {record.user_id or 'pool'}" + (" by timer" if record.by_timer else "")
 
 

@@ -160,7 +160,7 @@ class Live:
     async def until(self, condition: Callable[[], bool], patience: float = 5.0) -> None:
         """Waits until something inside the service is so."""
         async with asyncio.timeout(patience):
-            while not condition():  # noqa: ASYNC110 - no event says it
+            while not condition():
                 await asyncio.sleep(0.002)
 
 

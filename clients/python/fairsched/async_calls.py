@@ -97,7 +97,7 @@ class AsyncCalls:
         method: str,
         request_serializer: Encode,
         response_deserializer: Decode,
-        _registered_method: bool = False,  # noqa: FBT001, FBT002 - gRPC's own signature
+        _registered_method: bool = False,
     ) -> "AsyncUnary":
         """Returns one unary call of a stub."""
         return AsyncUnary(self, method, request_serializer, response_deserializer)
@@ -107,7 +107,7 @@ class AsyncCalls:
         method: str,
         request_serializer: Encode,
         response_deserializer: Decode,
-        _registered_method: bool = False,  # noqa: FBT001, FBT002
+        _registered_method: bool = False,
     ) -> "AsyncServerStream":
         """Returns one call of a stub that answers with a stream."""
         return AsyncServerStream(self, method, request_serializer, response_deserializer)
@@ -117,7 +117,7 @@ class AsyncCalls:
         method: str,
         request_serializer: Encode,
         response_deserializer: Decode,
-        _registered_method: bool = False,  # noqa: FBT001, FBT002
+        _registered_method: bool = False,
     ) -> "AsyncSession":
         """Returns one call of a stub that streams both ways."""
         return AsyncSession(self, method, request_serializer, response_deserializer)
@@ -150,7 +150,7 @@ class AsyncUnary(_Method):
         self,
         request: Any,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - it is the deadline of the call
+        timeout: float | None = None,
         wait_for_ready: bool | None = None,
     ) -> Any:
         """Calls and returns the answer.

@@ -126,7 +126,7 @@ class AsyncFairsched:
             await self._leases.close()
         await self._calls.close()
 
-    async def ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:  # noqa: ASYNC109
+    async def ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Waits until the service can be reached.
 
         Raises:
@@ -253,7 +253,7 @@ class AsyncFairsched:
     async def watch(
         self,
         after_sequence: int | None = None,
-        filter: audit_service_pb2.DecisionFilter | None = None,  # noqa: A002 - the field's name
+        filter: audit_service_pb2.DecisionFilter | None = None,
         **settings: Any,
     ) -> AsyncIterator[decision_pb2.Decision]:
         """Follows the decision log; resumes by itself.  See `fairsched.audit.watch`."""

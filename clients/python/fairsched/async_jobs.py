@@ -39,7 +39,7 @@ class Job:
 
     async def prefill_complete(self) -> None:
         """Reports that output begins; some pools count a short admission only then."""
-        assert self._stub is not None  # noqa: S101 - a worker made it
+        assert self._stub is not None
         renewal = pb.LeaseRenewal(
             lease_id=self.dispatch.lease_id, progress=pb.PROGRESS_PREFILL_COMPLETE
         )

@@ -163,7 +163,7 @@ class AsyncAcquire:
             raise
         turn = self._turn = AsyncTurn(self._request, grant, local=False, _client=self._client)
         if grant.worker_id:
-            turn._next = asyncio.Queue()  # noqa: SLF001 - the two classes are one
+            turn._next = asyncio.Queue()
             self._reader = asyncio.create_task(self._read(turn), name="fairsched grant")
         else:
             self._drop()
@@ -183,7 +183,7 @@ class AsyncAcquire:
     ) -> None:
         """Ends the turn; what fails then is kept in `end_error`, not raised."""
         turn = self._turn
-        assert turn is not None  # noqa: S101 - entered
+        assert turn is not None
         if turn.local:
             self._client.local_turns.release()
             return
@@ -191,7 +191,7 @@ class AsyncAcquire:
         completion = pb.CompleteRequest(
             lease_id=turn.lease_id,
             outcome=decision_pb2.OUTCOME_SUCCEEDED,
-            usage=turn._usage,  # noqa: SLF001
+            usage=turn._usage,
         )
         cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit)
         if error is not None:
@@ -280,8 +280,8 @@ class AsyncAcquire:
 
     async def _read(self, turn: AsyncTurn) -> None:
         """Passes on what follows the first grant of a worker."""
-        queue = turn._next  # noqa: SLF001
-        assert queue is not None  # noqa: S101
+        queue = turn._next
+        assert queue is not None
         lease_id = turn.lease_id
         while True:
             try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 async def watch(
     stub: "pb_grpc.AuditServiceAsyncStub",
     after_sequence: int | None = None,
-    filter: pb.DecisionFilter | None = None,  # noqa: A002 - the field's name
+    filter: pb.DecisionFilter | None = None,
     *,
     include_records: bool = False,
     reconnect: bool = True,
@@ -70,7 +70,7 @@ async def watch(
 def watch_in_thread(
     stub: pb_grpc.AuditServiceStub,
     after_sequence: int | None = None,
-    filter: pb.DecisionFilter | None = None,  # noqa: A002
+    filter: pb.DecisionFilter | None = None,
     *,
     stop: threading.Event | None = None,
     include_records: bool = False,

@@ -62,5 +62,5 @@ class LocalTurns:
     def release(self) -> None:
         """Gives a local turn back."""
         with self._guard:
-            assert self.in_flight_count > 0  # noqa: S101 - each release follows a take
+            assert self.in_flight_count > 0
             self.in_flight_count -= 1

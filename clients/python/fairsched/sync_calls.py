@@ -62,7 +62,7 @@ class SyncCalls:
         method: str,
         request_serializer: Encode,
         response_deserializer: Decode,
-        _registered_method: bool = False,  # noqa: FBT001, FBT002 - gRPC's own signature
+        _registered_method: bool = False,
     ) -> "SyncUnary":
         """Returns one unary call of a stub."""
         return SyncUnary(self, method, request_serializer, response_deserializer)
@@ -72,7 +72,7 @@ class SyncCalls:
         method: str,
         request_serializer: Encode,
         response_deserializer: Decode,
-        _registered_method: bool = False,  # noqa: FBT001, FBT002
+        _registered_method: bool = False,
     ) -> "SyncServerStream":
         """Returns one call of a stub that answers with a stream."""
         return SyncServerStream(self, method, request_serializer, response_deserializer)
@@ -82,7 +82,7 @@ class SyncCalls:
         method: str,
         request_serializer: Encode,
         response_deserializer: Decode,
-        _registered_method: bool = False,  # noqa: FBT001, FBT002
+        _registered_method: bool = False,
     ) -> "SyncSession":
         """Returns one call of a stub that streams both ways."""
         return SyncSession(self, method, request_serializer, response_deserializer)

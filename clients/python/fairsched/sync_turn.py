@@ -146,13 +146,13 @@ class Acquire:
     ) -> None:
         """Ends the turn; what fails then is kept in `end_error`, not raised."""
         turn = self._turn
-        assert turn is not None  # noqa: S101 - entered
+        assert turn is not None
         if turn.local:
             self._client.local_turns.release()
             return
         self._client.leases.drop(turn.lease_id)
         if error is None:
-            completion = jobs.succeeded(turn.lease_id, turn._usage)  # noqa: SLF001 - one with it
+            completion = jobs.succeeded(turn.lease_id, turn._usage)
         else:
             completion = jobs.failed(turn.lease_id, error)
         try:

@@ -42,7 +42,7 @@ class DeficitRoundRobin(UserQueues):
         self._quantum = [self._units * weight * MICRO // 1000 for weight in self._weight]
         self._visiting = False  # whether the head of the list has had its quantum
 
-    def arrived(self, user: int, request: int, now_ns: int, *, was_empty: bool) -> None:  # noqa: ARG002
+    def arrived(self, user: int, request: int, now_ns: int, *, was_empty: bool) -> None:
         """Puts a newly backlogged user at the tail with no credit."""
         if was_empty:
             self._deficit[user] = 0
@@ -51,7 +51,7 @@ class DeficitRoundRobin(UserQueues):
     def _price(self, user: int) -> int:
         return self._cost[self._queues[user][0]] * MICRO
 
-    def select(self, now_ns: int) -> int:  # noqa: ARG002
+    def select(self, now_ns: int) -> int:
         """Returns the user whose head fits its balance, visiting users until one does."""
         deficit, active = self._deficit, self._active
         while True:
@@ -74,7 +74,7 @@ class DeficitRoundRobin(UserQueues):
         for user in self._active:
             self._deficit[user] += max(0, rounds - 1) * self._quantum[user]
 
-    def dispatched(self, user: int, request: int, now_ns: int) -> None:  # noqa: ARG002
+    def dispatched(self, user: int, request: int, now_ns: int) -> None:
         """Takes the cost off the balance; a user with nothing left loses its credit."""
         self._deficit[user] -= self._cost[request] * MICRO
         if not self._queues[user]:
@@ -111,7 +111,7 @@ class DeficitLocality(UserQueues):
         self.credit = [0] * len(self._queues)
         self._running = [0] * len(self._queues)
 
-    def select(self, now_ns: int) -> int:  # noqa: ARG002
+    def select(self, now_ns: int) -> int:
         """Returns the user with credit whose head is the oldest."""
         credit = self.credit
         while True:
@@ -122,7 +122,7 @@ class DeficitLocality(UserQueues):
                 if balance <= 0:
                     credit[user] = balance + self._tokens * self._weight[user]
 
-    def dispatched(self, user: int, request: int, now_ns: int) -> None:  # noqa: ARG002
+    def dispatched(self, user: int, request: int, now_ns: int) -> None:
         """Charges the prompt."""
         self.credit[user] -= self._in * self._prompt[request] * 1000
 

@@ -72,7 +72,7 @@ class UserQueues:
         self.waiting += 1
         self.arrived(user, request, now_ns, was_empty=was_empty)
 
-    def dispatch(self, engine: int, now_ns: int, free_tokens: int) -> int:  # noqa: ARG002
+    def dispatch(self, engine: int, now_ns: int, free_tokens: int) -> int:
         """Returns the selected request if it fits."""
         if not self.waiting:
             return NOTHING

@@ -19,7 +19,7 @@ class FirstCome(UserQueues):
 
     name = "fifo"
 
-    def select(self, now_ns: int) -> int:  # noqa: ARG002
+    def select(self, now_ns: int) -> int:
         """Returns the user with the oldest head."""
         return self._user[min(self._queues[user][0] for user in self._backlogged)]
 
@@ -33,16 +33,16 @@ class RoundRobin(UserQueues):
         """Empties the ring."""
         self._ring: deque[int] = deque()
 
-    def arrived(self, user: int, request: int, now_ns: int, *, was_empty: bool) -> None:  # noqa: ARG002
+    def arrived(self, user: int, request: int, now_ns: int, *, was_empty: bool) -> None:
         """Puts a newly backlogged user at the tail."""
         if was_empty:
             self._ring.append(user)
 
-    def select(self, now_ns: int) -> int:  # noqa: ARG002
+    def select(self, now_ns: int) -> int:
         """Returns the user at the head of the ring."""
         return self._ring[0]
 
-    def dispatched(self, user: int, request: int, now_ns: int) -> None:  # noqa: ARG002
+    def dispatched(self, user: int, request: int, now_ns: int) -> None:
         """Moves the user to the tail, or out."""
         self._ring.popleft()
         if self._queues[user]:
@@ -65,16 +65,16 @@ class Stride(UserQueues):
         self._ahead = [Fraction(self._STRIDE1, weight) for weight in self._weight]
         self._pass = [Fraction(0)] * len(self._weight)
 
-    def arrived(self, user: int, request: int, now_ns: int, *, was_empty: bool) -> None:  # noqa: ARG002
+    def arrived(self, user: int, request: int, now_ns: int, *, was_empty: bool) -> None:
         """Lets a client join at the global pass plus what it was ahead."""
         if was_empty:
             self._pass[user] = self._global + self._ahead[user]
 
-    def select(self, now_ns: int) -> int:  # noqa: ARG002
+    def select(self, now_ns: int) -> int:
         """Returns the client with the smallest pass; ties by user."""
         return min(self._backlogged, key=lambda user: (self._pass[user], user))
 
-    def dispatched(self, user: int, request: int, now_ns: int) -> None:  # noqa: ARG002
+    def dispatched(self, user: int, request: int, now_ns: int) -> None:
         """Advances the client by its stride and the reference by the global stride."""
         tickets = sum(self._weight[other] for other in self._backlogged)
         if not self._queues[user]:

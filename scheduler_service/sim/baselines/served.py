@@ -41,16 +41,16 @@ class _Served(UserQueues):
         others = [self.counter(other) for other in self._backlogged if other != user]
         return min(others) if others else self.counter(self._last_left)
 
-    def arrived(self, user: int, request: int, now_ns: int, *, was_empty: bool) -> None:  # noqa: ARG002
+    def arrived(self, user: int, request: int, now_ns: int, *, was_empty: bool) -> None:
         """Raises a returning user, so that idle time is not banked."""
         if was_empty:
             self._lift[user] += max(Fraction(0), self._floor(user) - self.counter(user))
 
-    def select(self, now_ns: int) -> int:  # noqa: ARG002
+    def select(self, now_ns: int) -> int:
         """Returns the user with the smallest counter; ties by user."""
         return min(self._backlogged, key=lambda user: (self.counter(user), user))
 
-    def dispatched(self, user: int, request: int, now_ns: int) -> None:  # noqa: ARG002
+    def dispatched(self, user: int, request: int, now_ns: int) -> None:
         """Notes who left last."""
         if not self._queues[user]:
             self._last_left = user
@@ -155,18 +155,18 @@ class TwoCounter(UserQueues):
                 total += weight * side[user] / everyone
         return total
 
-    def arrived(self, user: int, request: int, now_ns: int, *, was_empty: bool) -> None:  # noqa: ARG002
+    def arrived(self, user: int, request: int, now_ns: int, *, was_empty: bool) -> None:
         """Raises a returning user's counters to the smallest of the waiting users'."""
         others = [other for other in self._backlogged if other != user]
         if was_empty and others:
             for side in (self._user_side, self._engine_side):
                 side[user] = max(side[user], min(side[other] for other in others))
 
-    def select(self, now_ns: int) -> int:  # noqa: ARG002
+    def select(self, now_ns: int) -> int:
         """Returns the user with the smallest score; ties by user."""
         return min(self._backlogged, key=lambda user: (self.score(user), user))
 
-    def dispatched(self, user: int, request: int, now_ns: int) -> None:  # noqa: ARG002
+    def dispatched(self, user: int, request: int, now_ns: int) -> None:
         """Charges both counters from the prediction."""
         prompt, response = self._prompt[request], self._response[request]
         weight = self._weight[user]

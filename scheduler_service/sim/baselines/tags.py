@@ -42,7 +42,7 @@ class StartTags(UserQueues):
         self.meters = [0] * len(self._queues)
         self._largest = 0
 
-    def arrived(self, user: int, request: int, now_ns: int, *, was_empty: bool) -> None:  # noqa: ARG002
+    def arrived(self, user: int, request: int, now_ns: int, *, was_empty: bool) -> None:
         """Lets a user rejoin."""
         if not was_empty or self._on_return == "none":
             return
@@ -51,11 +51,11 @@ class StartTags(UserQueues):
         else:
             self.meters[user] = max(self.meters[user], self.virtual_time)
 
-    def select(self, now_ns: int) -> int:  # noqa: ARG002
+    def select(self, now_ns: int) -> int:
         """Returns the user with the smallest meter; ties by user."""
         return min(self._backlogged, key=lambda user: (self.meters[user], user))
 
-    def dispatched(self, user: int, request: int, now_ns: int) -> None:  # noqa: ARG002
+    def dispatched(self, user: int, request: int, now_ns: int) -> None:
         """Advances virtual time, charges, and closes the busy period if nothing waits."""
         self.virtual_time = max(self.virtual_time, self.meters[user])
         self.meters[user] += self.charge(request)
@@ -123,15 +123,15 @@ class FinishTags(UserQueues):
         self._clock = FluidClock(self._units, self._weight)
         self._tags: dict[int, float] = {}
 
-    def arrived(self, user: int, request: int, now_ns: int, *, was_empty: bool) -> None:  # noqa: ARG002
+    def arrived(self, user: int, request: int, now_ns: int, *, was_empty: bool) -> None:
         """Tags the request."""
         self._clock.advance(now_ns)
         self._tags[request] = self._clock.tag(user, self._cost[request])
 
-    def select(self, now_ns: int) -> int:  # noqa: ARG002
+    def select(self, now_ns: int) -> int:
         """Returns the user whose head has the smallest finish tag; ties by user."""
         return min(self._backlogged, key=lambda user: (self._tags[self._queues[user][0]], user))
 
-    def dispatched(self, user: int, request: int, now_ns: int) -> None:  # noqa: ARG002
+    def dispatched(self, user: int, request: int, now_ns: int) -> None:
         """Forgets the tag: the next one was made when its request arrived."""
         del self._tags[request]

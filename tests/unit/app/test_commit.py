@@ -54,7 +54,7 @@ class Rig:
 
     async def until(self, condition):
         async with asyncio.timeout(10):
-            while not condition():  # noqa: ASYNC110 - what it waits for sets no event
+            while not condition():
                 await asyncio.sleep(0)
 
     @property
