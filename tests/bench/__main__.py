@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench import (  # noqa: F401 - each registers its benchmarks
+from tests.bench import (  # noqa: F401 - importing registers them - each registers its benchmarks
     alone,
     growth,
     machine,

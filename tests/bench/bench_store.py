@@ -69,7 +69,7 @@ class PlainFile(MemoryStore):
 
     def __init__(self, root: Path) -> None:
         super().__init__()
-        self._file = tempfile.TemporaryFile(dir=root, buffering=0)  # noqa: SIM115
+        self._file = tempfile.TemporaryFile(dir=root, buffering=0)  # noqa: SIM115 - it lives as long as the store
         os.posix_fallocate(self._file.fileno(), 0, 256 << 20)
         self._end = GENESIS
         self._at = 0

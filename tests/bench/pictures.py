@@ -18,7 +18,7 @@ def draw(results: Results, folder: Path) -> list[Path]:
         return []
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "fairsched"
-    import matplotlib.pyplot as plt  # noqa: PLC0415
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - after its backend is chosen
 
     drawn = []
     for name, picture in _PICTURES.items():

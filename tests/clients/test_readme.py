@@ -11,6 +11,7 @@ import pytest
 
 from fairsched import Fairsched, new_request
 from fairsched.v1 import scheduler_service_pb2 as pb
+from tests.clients.service_process import ServiceProcess
 from tests.clients.test_samples import Program, finish
 
 ROOT = Path(__file__).parents[2]
@@ -64,8 +65,6 @@ def test_programs_run(own_service, tmp_path):
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory):
     """A service in the state that the README's session begins with."""
-    from tests.clients.service_process import ServiceProcess  # noqa: PLC0415
-
     process = ServiceProcess(tmp_path_factory.mktemp("readme")).start()
     with Fairsched(process.target) as client:
         for number in range(1, 5):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fairsched import Fairsched
-from fairsched.v1 import decision_pb2
+from fairsched.v1 import admin_service_pb2, decision_pb2
 
 ROOT = Path(__file__).parents[2]
 CLIENTS = ROOT / "clients"
@@ -120,8 +120,6 @@ def test_python_samples(target, pool, tmp_path):
 
 def set_user(pool: str):
     """Returns a call that leaves a trace in the log."""
-    from fairsched.v1 import admin_service_pb2  # noqa: PLC0415
-
     return admin_service_pb2.SetUserRequest(pool=pool, user_id="marker", weight_milli=2000)
 
 

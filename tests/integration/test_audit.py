@@ -110,7 +110,9 @@ async def test_filters(worked, filters, wanted):
     live = await worked()
     whole = await _list_all(live)
     if wanted is None:
-        wanted = lambda x: x.user_id == "u1" and x.kind in {COMPLETED, ACCEPTED}  # noqa: E731
+
+        def wanted(x):
+            return x.user_id == "u1" and x.kind in {COMPLETED, ACCEPTED}
 
     found = await _list_all(live, filter=pb.DecisionFilter(**filters), page_size=3)
 

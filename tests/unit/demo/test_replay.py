@@ -1,10 +1,12 @@
 """What the demo replays, how it reads the log, and what it says about it."""
 
+import io
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from fairsched.v1 import decision_pb2 as pb
 from scheduler_service.demo import arrivals, ledger, picture, report
@@ -172,12 +174,9 @@ def test_who_is_better_and_who_is_worse(two_runs):
 
 def test_table_holds_every_user(two_runs):
     """The table has a row for every user and for each group, within 80 columns."""
-    from rich.console import Console  # noqa: PLC0415
-
-    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    console = Console(width=80, record=True, file=io.StringIO())
     console.print(report.table(two_runs[0], *two_runs[1]))
     text = console.export_text()
-    console.file.close()
 
     assert "1 light users" in text
     assert "20.0 →  1.0" in text
