@@ -4,7 +4,7 @@ A call that finds nothing is parked.  When something was decided that can make a
 dispatchable, the pools concerned are looked at once, at the end of the loop's turn: the caller
 parked longest goes first, and the look ends as soon as a pool has nothing to give.  So one arrival
 wakes one worker, however many are parked, and a call can never miss an arrival: looking and parking
-happen in one turn.
+happen in one turn.  The calls of a worker that is drained are answered at once: no work comes to it.
 """
 
 import asyncio
@@ -39,14 +39,16 @@ class Parked:
     """One parked call.
 
     Attributes:
+        worker: Key of the worker that calls.
         pools: Pools it takes from.
         offer: What its worker can take.
         command: Makes the command anew, with the time and nonce of the moment.
-        granted: Called with the answer, in the turn of the grant.
+        granted: Called with the answer, in the turn of the grant, or when nothing will be granted.
         refused: Called with the error if the call has become impossible.
         missed: Called with the answer when it was asked for and got nothing, and stays parked.
     """
 
+    worker: str
     pools: tuple[str, ...]
     offer: d.Offer
     command: Callable[[], c.NextDispatch]
@@ -69,10 +71,12 @@ class Waiters:
         self._by_pool: dict[str, OrderedDict[Parked, None]] = {}
         self._count = 0
         self._dirty: set[str] = set()
+        self._drained: set[str] = set()
         self._look_due = False
         self._loop = asyncio.get_running_loop()
         self._recheck: asyncio.TimerHandle | None = None
         engine.listeners.append(self._decided)
+        engine.on((d.WorkerDrained,), self._worker_drained)
 
     @property
     def count(self) -> int:
@@ -128,7 +132,16 @@ class Waiters:
         for decision in decisions:
             if isinstance(decision, _MAKES_DISPATCHABLE) and decision.pool in self._by_pool:
                 self._dirty.add(decision.pool)
-        if self._dirty and not self._look_due:
+        if self._dirty:
+            self._look_soon()
+
+    def _worker_drained(self, decision: d.WorkerDrained) -> None:
+        if self._by_pool:
+            self._drained.add(decision.worker)
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        if not self._look_due:
             self._look_due = True
             self._loop.call_soon(self._look)
 
@@ -141,9 +154,22 @@ class Waiters:
 
     def _look(self) -> None:
         self._look_due = False
+        drained, self._drained = self._drained, set()
+        if drained:
+            self._dismiss(drained)
         dirty, self._dirty = self._dirty, set()
         for pool in dirty:
             self._serve(pool)
+
+    def _dismiss(self, workers: set[str]) -> None:
+        """Answers the calls of workers that get no new work."""
+        calls = dict.fromkeys(call for pool in self._by_pool.values() for call in pool)
+        for call in calls:
+            if call.worker in workers and self._engine.failed is None:
+                answer = self._ask(call)
+                if answer is not None:
+                    self.unpark(call)
+                    call.granted(answer)
 
     def _serve(self, name: str) -> None:
         """Offers what `name` has to its parked calls, longest first."""
@@ -153,11 +179,8 @@ class Waiters:
                 return
             if pool is not None and not pool.backlog.selectable and not pool.redelivery:
                 return
-            try:
-                answer: c.Dispatches = self._engine.apply(call.command())
-            except SchedulerError as error:
-                self.unpark(call)
-                call.refused(error)
+            answer = self._ask(call)
+            if answer is None:
                 continue
             if answer.granted:
                 self.unpark(call)
@@ -167,3 +190,13 @@ class Waiters:
                 call.missed(answer)
             if len(call.pools) == 1 and answer.empty_reason in _POOL_IS_DRY:
                 return
+
+    def _ask(self, call: Parked) -> c.Dispatches | None:
+        """Asks for a parked call; takes it out and returns nothing if it has become impossible."""
+        try:
+            answer: c.Dispatches = self._engine.apply(call.command())
+        except SchedulerError as error:
+            self.unpark(call)
+            call.refused(error)
+            return None
+        return answer

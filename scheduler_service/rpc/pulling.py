@@ -112,7 +112,9 @@ class _Wait:
         self._loop = asyncio.get_running_loop()
         self._result: asyncio.Future[tuple[c.Dispatches, Delivery] | None]
         self._result = self._loop.create_future()
-        self._parked = Parked(template.pools, template.offer, command, self._granted, self._refused)
+        self._parked = Parked(
+            template.worker, template.pools, template.offer, command, self._granted, self._refused
+        )
         app.waiters.park(self._parked)
 
     def _granted(self, answer: c.Dispatches) -> None:

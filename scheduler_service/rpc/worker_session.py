@@ -272,6 +272,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         if answer.empty_reason is d.EmptyReason.DRAINING:
             return
         self._parked = Parked(
+            self._key,
             self._pools,
             self._offer.now,
             lambda: self._command(self._credits),

@@ -130,6 +130,23 @@ async def test_a_drained_worker_gets_no_new_work(service):
     await service.complete(dispatch.lease_id)
 
 
+async def test_draining_ends_the_wait_of_a_parked_call(service):
+    """A drained worker is told at once; another's call stays parked and gets what comes."""
+    session = (await _register(service)).session_id
+    drained = asyncio.ensure_future(service.next(session_id=session, wait=30))
+    other = asyncio.ensure_future(service.next(worker_id="other", wait=30))
+    await service.until(lambda: service.app.waiters.count == 2)
+
+    await service.scheduler.DrainWorker(pb.DrainWorkerRequest(worker_id="w"))
+    answer = await asyncio.wait_for(drained, 10)
+
+    assert answer.empty_reason == decision_pb2.EMPTY_REASON_DRAINING
+    assert not answer.dispatches
+    assert service.app.waiters.count == 1
+    await service.enqueue("a")
+    assert [x.request_id for x in (await other).dispatches] == ["a"]
+
+
 async def test_workers_without_session_are_listed_too(service):
     """Whoever asked for work is known by its own id, by pool, page by page."""
     await service.admin.CreatePool(admin_service_pb2.CreatePoolRequest(pool="other"))
