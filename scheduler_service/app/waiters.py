@@ -4,7 +4,7 @@ A call that finds nothing is parked.  When something was decided that can make a
 dispatchable, the pools concerned are looked at once, at the end of the loop's turn: the caller
 parked longest goes first, and the look ends as soon as a pool has nothing to give.  So one arrival
 wakes one worker, however many are parked, and a call can never miss an arrival: looking and parking
-happen in one turn.  The calls of a worker that is drained are answered at once: no work comes to it.
+happen in one turn.  The calls of a drained worker are answered at once: it gets no new work.
 """
 
 import asyncio
