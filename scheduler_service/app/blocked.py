@@ -15,7 +15,8 @@ from scheduler_service.app.engine import Engine
 from scheduler_service.core import decisions as d
 from scheduler_service.core.backlog import OUT
 from scheduler_service.core.outlook import WaitCause
-from scheduler_service.core.state import Flow, Pool, Request
+from scheduler_service.core.request import Request
+from scheduler_service.core.state import Flow, Pool
 
 _SPANS_MAX = 32
 

@@ -13,8 +13,9 @@ from scheduler_service.core import invariants
 from scheduler_service.core.charge import slack_for
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.policy import PoolMode
+from scheduler_service.core.request import Request
 from scheduler_service.core.selection import could_hold
-from scheduler_service.core.state import Flow, Pool, Request, State
+from scheduler_service.core.state import Flow, Pool, State
 
 UNPLACEABLE_LOOKED_AT = 256
 """Oldest waiting requests looked at for one that no worker could hold."""

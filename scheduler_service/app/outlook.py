@@ -12,7 +12,8 @@ from typing import NamedTuple
 from scheduler_service.app.engine import Engine
 from scheduler_service.core import decisions as d
 from scheduler_service.core.ahead import ahead_of
-from scheduler_service.core.state import Pool, Request
+from scheduler_service.core.request import Request
+from scheduler_service.core.state import Pool
 
 _PACE_WINDOW = 64
 _PACE_MIN = 4

@@ -8,6 +8,7 @@ pool's, and recent charges that can no longer be the largest are taken to be not
 
 from collections import deque
 
+from scheduler_service.core import request as requests
 from scheduler_service.core import state as core
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.windows import SlidingMax
@@ -82,7 +83,7 @@ def _user(known: core.Pool, user_id: str) -> User:
     return user
 
 
-def _add_request(pool: Pool, request: core.Request) -> None:
+def _add_request(pool: Pool, request: requests.Request) -> None:
     made = _request(pool, request, request.state)
     pool.requests[request.request_id] = made
     user = made.user
@@ -95,7 +96,7 @@ def _add_request(pool: Pool, request: core.Request) -> None:
         made.promotes.promoting = made
 
 
-def _request(pool: Pool, known: core.Request, state: RequestState) -> Request:
+def _request(pool: Pool, known: requests.Request, state: RequestState) -> Request:
     made = Request(
         sequence=known.sequence,
         request_id=known.request_id,

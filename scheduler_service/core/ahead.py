@@ -16,7 +16,8 @@ from typing import NamedTuple
 from scheduler_service.core.charge import charge_for, slack_for
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.policy import ClassOrder, PredictedClass
-from scheduler_service.core.state import Flow, Pool, Request
+from scheduler_service.core.request import Request
+from scheduler_service.core.state import Flow, Pool
 
 BUDGET = 2000
 """Requests looked at for one answer: about a millisecond."""

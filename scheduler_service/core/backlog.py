@@ -30,7 +30,8 @@ from scheduler_service.core.policy import PoolPolicy, PredictedClass, WithinUser
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scheduler_service.core.state import Flow, Request
+    from scheduler_service.core.request import Request
+    from scheduler_service.core.state import Flow
 
 OUT = 0
 ELIGIBLE = 1

@@ -19,7 +19,7 @@ from scheduler_service.core.decisions import (
     RequestState,
 )
 from scheduler_service.core.policy import PoolPolicy, PredictedClass
-from scheduler_service.core.state import Lease, Request
+from scheduler_service.core.request import Lease, Request
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -5,7 +5,8 @@ from scheduler_service.core import decisions as d
 from scheduler_service.core.admission import pool_named
 from scheduler_service.core.errors import LimitReached, Unknown
 from scheduler_service.core.recording import record
-from scheduler_service.core.state import Pool, Request, State
+from scheduler_service.core.request import Request
+from scheduler_service.core.state import Pool, State
 
 
 def requeue(state: State, x: c.Requeue, log: list[d.Decision]) -> c.Finished:

@@ -19,6 +19,7 @@ from scheduler_service.core.granting import Ask, grant, write_grant
 from scheduler_service.core.lifecycle import end
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, Placement, PredictedClass
 from scheduler_service.core.recording import record
+from scheduler_service.core.request import Request
 from scheduler_service.core.selection import (
     Choice,
     Frame,
@@ -29,7 +30,7 @@ from scheduler_service.core.selection import (
     frame_of,
     select,
 )
-from scheduler_service.core.state import Flow, Pool, Request, State
+from scheduler_service.core.state import Flow, Pool, State
 
 _SHORT = PredictedClass.SHORT
 _QBA = ClassOrder.QBA

@@ -15,13 +15,8 @@ from scheduler_service.core import fold_config as fc
 from scheduler_service.core import timers
 from scheduler_service.core.charge import reach_of
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PredictedClass
-from scheduler_service.core.state import (
-    Flow,
-    Lease,
-    Pool,
-    Request,
-    State,
-)
+from scheduler_service.core.request import Lease, Request
+from scheduler_service.core.state import Flow, Pool, State
 
 _SHORT = PredictedClass.SHORT
 _REDELIVERY = d.Turn.REDELIVERY

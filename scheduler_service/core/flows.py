@@ -10,7 +10,8 @@ from scheduler_service.core.backlog import OUT
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.held import HeldIndex
 from scheduler_service.core.policy import PredictedClass
-from scheduler_service.core.state import Flow, Gone, Pool, Request, State
+from scheduler_service.core.request import Gone, Request
+from scheduler_service.core.state import Flow, Pool, State
 
 _SHORT = PredictedClass.SHORT
 _TIDY_ABOVE = 64

@@ -201,7 +201,13 @@ def worker_seen(state: State, x: d.WorkerSeen) -> None:
     worker = state.workers.get(x.worker)
     if worker is None:
         state.workers[x.worker] = Worker(
-            x.worker, x.worker_name, x.pools, x.offer, x.endpoint, x.registered, x.now_ns
+            x.worker,
+            x.worker_name,
+            x.pools,
+            x.offer,
+            x.endpoint,
+            x.now_ns,
+            registered=x.registered,
         )
         timers.arm_worker(state, x.worker)
         return

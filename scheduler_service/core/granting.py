@@ -1,6 +1,8 @@
 """Writing a grant down: everything that explains it, in one record (SFQ §2.3, QBA §III-A6)."""
 
-from dataclasses import dataclass
+from typing import final
+
+from mypy_extensions import mypyc_attr
 
 from scheduler_service.core.charge import charge_for
 from scheduler_service.core.decisions import (
@@ -25,7 +27,8 @@ _AT_DISPATCH = AdmissionPoint.DISPATCH
 _NO_OVERTAKING: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@final
+@mypyc_attr(acyclic=True)
 class Ask:
     """One call for work, as it goes on.
 
@@ -40,16 +43,41 @@ class Ask:
         stalled_by: Request that stalls the pool, once one does.
     """
 
-    now_ns: int
-    worker: str
-    nonce: str
-    offer: Offer
-    lease_duration_ns: int
-    hand_over: bool
-    idempotency_key: str = ""
-    peer: str = ""
-    free_cost: int | None = None
-    stalled_by: str = ""
+    __slots__ = (
+        "free_cost",
+        "hand_over",
+        "idempotency_key",
+        "lease_duration_ns",
+        "nonce",
+        "now_ns",
+        "offer",
+        "peer",
+        "stalled_by",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        now_ns: int,
+        worker: str,
+        nonce: str,
+        offer: Offer,
+        lease_duration_ns: int,
+        *,
+        hand_over: bool,
+        idempotency_key: str = "",
+        peer: str = "",
+    ) -> None:
+        self.now_ns = now_ns
+        self.worker = worker
+        self.nonce = nonce
+        self.offer = offer
+        self.lease_duration_ns = lease_duration_ns
+        self.hand_over = hand_over
+        self.idempotency_key = idempotency_key
+        self.peer = peer
+        self.free_cost: int | None = None
+        self.stalled_by = ""
 
 
 def grant(
@@ -80,7 +108,7 @@ def write_grant(
     log: list[Decision],
 ) -> Dispatched:
     """Writes down the dispatch with all that explains it, and takes it."""
-    flow, request, rule, turn = choice
+    flow, request, rule, turn = choice.flow, choice.request, choice.rule, choice.turn
     backlog, now_ns = pool.backlog, ask.now_ns
     meter, charge, time_after, passes = flow.meter, 0, pool.virtual_time, pool.passes
     runner_up, runner_up_meter, first = "", 0, turn is not Turn.REDELIVERY
@@ -152,8 +180,8 @@ def _lease_times(pool: Pool, ask: Ask) -> tuple[int, int]:
 
 def _quota_of(pool: Pool, choice: Choice) -> tuple[int, int, bool, bool]:
     """Returns the quota scope's counter and debt, each before and after (QBA §III-A6)."""
-    flow, request, rule, turn = choice
-    holder = flow if pool.backlog.charged else pool
+    request, rule, turn = choice.request, choice.rule, choice.turn
+    holder = choice.flow if pool.backlog.charged else pool
     count, debt, policy = holder.short_admission_count, holder.promotion_debt, pool.policy
     if (
         policy.class_order is not _QBA

@@ -18,7 +18,8 @@ from scheduler_service.core.errors import (
 from scheduler_service.core.flows import may_be_selected, quota_holder, remembered
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PoolMode, PredictedClass
 from scheduler_service.core.recording import after_leaving, record
-from scheduler_service.core.state import Gone, Pool, Request, State
+from scheduler_service.core.request import Gone, Request
+from scheduler_service.core.state import Pool, State
 
 
 def rejoin_freed(

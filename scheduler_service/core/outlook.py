@@ -15,8 +15,9 @@ from scheduler_service.core.charge import slack_for
 from scheduler_service.core.decisions import Offer, RequestState
 from scheduler_service.core.phrases import cost_text, count_text, time_text
 from scheduler_service.core.policy import ClassOrder, Placement, PoolMode, PredictedClass
+from scheduler_service.core.request import Request
 from scheduler_service.core.selection import could_hold, fits, frame_of, select
-from scheduler_service.core.state import Pool, Request, State
+from scheduler_service.core.state import Pool, State
 
 _LONG = PredictedClass.LONG
 

@@ -78,9 +78,9 @@ def next_dispatch(state: State, x: c.NextDispatch, log: list[d.Decision]) -> c.D
         x.nonce,
         offer,
         x.lease_duration_ns,
-        x.hand_over,
-        x.idempotency_key,
-        x.peer,
+        hand_over=x.hand_over,
+        idempotency_key=x.idempotency_key,
+        peer=x.peer,
     )
     limit = min(pool.policy.max_leases_per_worker for pool in pools)
     if x.offer.max_leases:

@@ -13,27 +13,37 @@ Source:
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import final
+
+from mypy_extensions import mypyc_attr
 
 from scheduler_service.core.charge import reach_of, slack_for
 from scheduler_service.core.decisions import Offer, Rule, Turn
 from scheduler_service.core.policy import ClassOrder, PredictedClass
-from scheduler_service.core.state import Flow, Pool, Request
+from scheduler_service.core.request import Request
+from scheduler_service.core.state import Flow, Pool
 
 _AA, _FCFS, _QBA = ClassOrder.AA, ClassOrder.FCFS, ClassOrder.QBA
 _SHORT, _LONG = PredictedClass.SHORT, PredictedClass.LONG
 
 
-class Choice(NamedTuple):
+@final
+@mypyc_attr(acyclic=True)
+class Choice:
     """A candidate and how it came to its turn."""
 
-    flow: Flow
-    request: Request
-    rule: Rule
-    turn: Turn
+    __slots__ = ("flow", "request", "rule", "turn")
+
+    def __init__(self, flow: Flow, request: Request, rule: Rule, turn: Turn) -> None:
+        self.flow = flow
+        self.request = request
+        self.rule = rule
+        self.turn = turn
 
 
-class Frame(NamedTuple):
+@final
+@mypyc_attr(acyclic=True)
+class Frame:
     """What one selection is computed from.
 
     Attributes:
@@ -44,11 +54,16 @@ class Frame(NamedTuple):
         threshold_ns: theta; -1 while the sample is too small.
     """
 
-    smallest: int
-    smallest_user: str
-    slack: int
-    aged_before: int
-    threshold_ns: int
+    __slots__ = ("aged_before", "slack", "smallest", "smallest_user", "threshold_ns")
+
+    def __init__(
+        self, smallest: int, smallest_user: str, slack: int, aged_before: int, threshold_ns: int
+    ) -> None:
+        self.smallest = smallest
+        self.smallest_user = smallest_user
+        self.slack = slack
+        self.aged_before = aged_before
+        self.threshold_ns = threshold_ns
 
 
 def frame_of(pool: Pool, now_ns: int) -> Frame:

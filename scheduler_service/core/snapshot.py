@@ -7,18 +7,20 @@ The digest of these bytes is how live state, replay and snapshot are compared.
 """
 
 import hashlib
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from scheduler_service.core import flows as fl
 from scheduler_service.core import timers
-from scheduler_service.core.backlog import OUT
-from scheduler_service.core.decisions import RequestState
-from scheduler_service.core.policy import PoolMode, PoolPolicy
-from scheduler_service.core.state import Flow, Gone, Pool, Request, State, UserSettings, Worker
+from scheduler_service.core.decisions import Offer, RequestState, Rule, Turn
+from scheduler_service.core.policy import PoolMode, PoolPolicy, PredictedClass
+from scheduler_service.core.request import Gone, Lease, Request
+from scheduler_service.core.state import Flow, Pool, State, UserSettings, Worker
 
 VERSION = 1
+
+_Image = TypeVar("_Image", bound=msgspec.Struct)
 
 _SCALARS = (
     "virtual_time",
@@ -37,6 +39,88 @@ _SCALARS = (
 )
 
 
+class FlowImage(msgspec.Struct):
+    """A user; its queue follows from the requests."""
+
+    user_id: str
+    meter: int
+    weight_milli: int
+    max_in_flight: int
+    paused: bool
+    in_flight: int
+    short_admission_count: int
+    promotion_debt: bool
+    promotion_under_way: bool
+
+
+class LeaseImage(msgspec.Struct):
+    """A lease."""
+
+    lease_id: str
+    worker: str
+    granted_ns: int
+    expire_ns: int
+    hand_over_ns: int
+    dispatch_sequence: int
+    turn: Turn
+
+
+class RequestImage(msgspec.Struct):
+    """A request; its neighbours follow from the order of acceptance.
+
+    The fields before `caller_bound` are those a request is made with, by position.
+    """
+
+    request_id: str
+    user_id: str
+    sequence: int
+    cost: int
+    predicted_class: PredictedClass
+    kv_tokens: int
+    labels: tuple[str, ...]
+    enqueue_ns: int
+    expire_ns: int
+    content_digest: bytes
+    payload_digest: bytes
+    payload_bytes: int
+    prompt_tokens: int
+    output_cap_tokens: int
+    expected_output_tokens: int
+    caller_bound: bool
+    state: RequestState
+    lease: LeaseImage | None
+    attempts: int
+    failures: int
+    overtakes: int
+    promoted: bool
+    promoted_by_pool: bool
+    counted: bool
+    rule: Rule
+    cancel_reason: str
+    first_dispatch_ns: int
+    givers: tuple[tuple[str, int], ...]
+    last_error: str
+    old_leases: tuple[str, ...]
+
+
+class WorkerImage(msgspec.Struct):
+    """A worker; the timer that looks at it is set anew."""
+
+    worker: str
+    name: str
+    pools: tuple[str, ...]
+    offer: Offer
+    endpoint: str
+    registered: bool
+    last_seen_ns: int
+    draining: bool
+    leases: int
+
+
+_MADE_WITH = RequestImage.__struct_fields__[: RequestImage.__struct_fields__.index("caller_bound")]
+_SET_LATER = RequestImage.__struct_fields__[len(_MADE_WITH) + 1 :]
+
+
 class PoolImage(msgspec.Struct, array_like=True):
     """One pool; requests in order of acceptance, users in order of their ids."""
 
@@ -47,12 +131,12 @@ class PoolImage(msgspec.Struct, array_like=True):
     recent_costs: list[tuple[int, int]]
     recent_charges: list[tuple[int, int]]
     sample: list[int]
-    flows: list[Flow]
+    flows: list[FlowImage]
     settings: list[tuple[str, UserSettings]]
-    requests: list[Request]
+    requests: list[RequestImage]
     gone: list[Gone]
     forget_queue: list[tuple[int, str, tuple[str, ...]]]
-    dead: list[Request]
+    dead: list[RequestImage]
     reservations: list[tuple[str, str]]
     ratios: list[tuple[str, tuple[int, int]]]
 
@@ -66,7 +150,7 @@ class StateImage(msgspec.Struct, array_like=True):
     algorithm_version: int
     durability: str
     pools: list[PoolImage]
-    workers: list[tuple[Worker, tuple[str, ...]]]
+    workers: list[tuple[WorkerImage, tuple[str, ...]]]
     keys: list[tuple[int, tuple[str, str], tuple[tuple[str, str, str], ...]]]
     config_digest: str
 
@@ -84,7 +168,10 @@ def dump(state: State) -> bytes:
         state.algorithm_version,
         state.durability,
         [_pool_image(state.pools[name]) for name in sorted(state.pools)],
-        [_worker_image(state.workers[name]) for name in sorted(state.workers)],
+        [
+            (_image(WorkerImage, worker), tuple(sorted(worker.provisional)))
+            for _, worker in sorted(state.workers.items())
+        ],
         [(time_ns, key, state.keys[key]) for time_ns, key in state.key_queue],
         state.config_digest,
     )
@@ -112,12 +199,13 @@ def restore(data: bytes) -> State:
     state.sequence, state.now_ns = image.sequence, image.now_ns
     state.algorithm_version, state.durability = image.algorithm_version, image.durability
     state.config_digest = image.config_digest
-    for worker, _ in image.workers:
-        state.workers[worker.worker] = worker
+    for worker_image, _ in image.workers:
+        state.workers[worker_image.worker] = _worker(worker_image)
     for pool_image in image.pools:
         _restore_pool(state, pool_image)
-    for worker, lease_ids in image.workers:
-        worker.provisional = {lease_id: state.leases[lease_id][1] for lease_id in lease_ids}
+    for worker_image, lease_ids in image.workers:
+        provisional = {lease_id: state.leases[lease_id][1] for lease_id in lease_ids}
+        state.workers[worker_image.worker].provisional = provisional
     for time_ns, key, granted in image.keys:
         state.key_queue.append((time_ns, key))
         state.keys[key] = granted
@@ -126,21 +214,6 @@ def restore(data: bytes) -> State:
 
 
 def _pool_image(pool: Pool) -> PoolImage:
-    flows = []
-    for user_id in sorted(pool.flows):
-        flow = pool.flows[user_id]
-        flows.append(
-            msgspec.structs.replace(
-                flow,
-                waiting=0,
-                oldest_short=None,
-                newest_short=None,
-                oldest_long=None,
-                newest_long=None,
-                place=OUT,
-                key=None,
-            )
-        )
     return PoolImage(
         pool.name,
         pool.policy,
@@ -149,12 +222,12 @@ def _pool_image(pool: Pool) -> PoolImage:
         pool.recent_costs.dump(),
         pool.recent_charges.dump(),
         pool.sample.dump(),
-        flows,
+        [_image(FlowImage, pool.flows[user_id]) for user_id in sorted(pool.flows)],
         sorted(pool.settings.items(), key=_first),
-        [_bare(r) for r in sorted(pool.requests.values(), key=_sequence)],
+        [_request_image(r) for r in sorted(pool.requests.values(), key=_sequence)],
         sorted(pool.gone.values(), key=_sequence),
         list(pool.forget_queue),
-        [_bare(request) for request in pool.dead.values()],
+        [_request_image(request) for request in pool.dead.values()],
         sorted(pool.reservations.items()),
         sorted(pool.ratios.items()),
     )
@@ -168,14 +241,52 @@ def _sequence(request: Request | Gone) -> int:
     return request.sequence
 
 
-def _bare(request: Request) -> Request:
-    return msgspec.structs.replace(request, newer=None, older=None)
+def _image(kind: type[_Image], thing: object) -> _Image:
+    """Returns the image of something that has all fields of its image."""
+    return kind(*(getattr(thing, name) for name in kind.__struct_fields__))
 
 
-def _worker_image(worker: Worker) -> tuple[Worker, tuple[str, ...]]:
-    return msgspec.structs.replace(worker, provisional={}, armed=False), tuple(
-        sorted(worker.provisional)
+def _request_image(request: Request) -> RequestImage:
+    image = _image(RequestImage, request)
+    if request.lease is not None:
+        image.lease = _image(LeaseImage, request.lease)
+    return image
+
+
+def _request(image: RequestImage) -> Request:
+    request = Request(
+        *(getattr(image, name) for name in _MADE_WITH), caller_bound=image.caller_bound
     )
+    for name in _SET_LATER:
+        setattr(request, name, getattr(image, name))
+    if image.lease is not None:
+        request.lease = Lease(*msgspec.structs.astuple(image.lease))
+    return request
+
+
+def _flow(image: FlowImage) -> Flow:
+    flow = Flow(
+        image.user_id, image.meter, image.weight_milli, image.max_in_flight, paused=image.paused
+    )
+    flow.in_flight = image.in_flight
+    flow.short_admission_count = image.short_admission_count
+    flow.promotion_debt = image.promotion_debt
+    flow.promotion_under_way = image.promotion_under_way
+    return flow
+
+
+def _worker(image: WorkerImage) -> Worker:
+    worker = Worker(
+        image.worker,
+        image.name,
+        image.pools,
+        image.offer,
+        image.endpoint,
+        image.last_seen_ns,
+        registered=image.registered,
+    )
+    worker.draining, worker.leases = image.draining, image.leases
+    return worker
 
 
 def _restore_pool(state: State, image: PoolImage) -> None:
@@ -189,10 +300,10 @@ def _restore_pool(state: State, image: PoolImage) -> None:
     pool.recent_charges.restore(image.recent_charges)
     for wait_ns in image.sample:
         pool.sample.push(wait_ns)
-    pool.flows.update((flow.user_id, flow) for flow in image.flows)
+    pool.flows.update((flow.user_id, _flow(flow)) for flow in image.flows)
     scalars = dict(zip(_SCALARS, image.scalars, strict=True))
     pool.virtual_time = scalars["virtual_time"]
-    _restore_requests(state, pool, image.requests)
+    _restore_requests(state, pool, [_request(x) for x in image.requests])
     for name, value in scalars.items():
         setattr(pool, name, bool(value) if isinstance(getattr(pool, name), bool) else value)
     pool.gone = {gone.request_id: gone for gone in image.gone}
@@ -200,7 +311,7 @@ def _restore_pool(state: State, image: PoolImage) -> None:
     for _, request_id, lease_ids in image.forget_queue:
         for lease_id in lease_ids:
             state.old_leases[lease_id] = (pool.name, request_id)
-    pool.dead = {request.request_id: request for request in image.dead}
+    pool.dead = {x.request_id: _request(x) for x in image.dead}
     pool.reservations = dict(image.reservations)
     pool.reserved_for = {request: worker for worker, request in image.reservations}
     for flow in list(pool.flows.values()):

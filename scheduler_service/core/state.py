@@ -9,140 +9,27 @@ nothing to walk (the structs are not tracked; links are cleared when a request l
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import msgspec
+from mypy_extensions import mypyc_attr
 
 from scheduler_service.core.backlog import Backlog
-from scheduler_service.core.decisions import Offer, RequestState, Rule, Turn
+from scheduler_service.core.decisions import Offer
 from scheduler_service.core.policy import (
     RECENT_DISPATCHES,
     PoolPolicy,
-    PredictedClass,
 )
+from scheduler_service.core.request import Gone, Request
 from scheduler_service.core.windows import ReferenceSample, SlidingMax
 
 if TYPE_CHECKING:
     from scheduler_service.core.held import HeldIndex
 
 
-class Lease(msgspec.Struct, gc=False):
-    """The live lease of a request.
-
-    Attributes:
-        lease_id: Fencing token.
-        worker: Session or name of its holder; empty with a gate.
-        granted_ns: When it was granted.
-        expire_ns: When it ends.
-        hand_over_ns: Until when it must be confirmed; 0 once it is, or if it need not be.
-        dispatch_sequence: Sequence of the decision that granted it.
-        turn: How the request came to its turn.
-    """
-
-    lease_id: str
-    worker: str
-    granted_ns: int
-    expire_ns: int
-    hand_over_ns: int
-    dispatch_sequence: int
-    turn: Turn
-
-
-class Request(msgspec.Struct, gc=False):
-    """A request that has not ended.
-
-    Attributes:
-        request_id: Unique in its pool.
-        user_id: Its user.
-        sequence: Accept sequence; smaller is older.
-        cost: Cost units.
-        predicted_class: SHORT or LONG.
-        kv_tokens: Tokens a worker must hold for it.
-        labels: Labels a worker must carry.
-        enqueue_ns: When it was accepted.
-        expire_ns: When its wait ends; 0 is never.
-        content_digest: Digest of what "same content" means.
-        payload_digest: Digest of its payload.
-        payload_bytes: Length of its payload.
-        prompt_tokens: Stated prompt length; 0 if unknown.
-        output_cap_tokens: Stated output cap; 0 if unknown.
-        expected_output_tokens: Output length the cost rests on; 0 if unknown.
-        caller_bound: Whether it dies with the call that waits for it.
-        state: WAITING, LEASED or REDELIVERY.
-        lease: Its live lease.
-        attempts: Leases granted so far, minus those nobody received.
-        failures: Leases that expired.
-        overtakes: How often it was passed over because it did not fit.
-        promoted: Whether its dispatch was a promotion.
-        promoted_by_pool: Whether that was on the pool's counter, not on its user's.
-        counted: Whether it has moved the quota already.
-        cancel_reason: Why it is to stop; empty if it is not.
-        first_dispatch_ns: When it first left the queue; 0 before.
-        givers: (worker, until when it is not offered the request again), of who gave it back.
-        last_error: Text of its last failure.
-        old_leases: Leases it has had before.
-        newer, older: Neighbours in the queue of its user and class.
-    """
-
-    request_id: str
-    user_id: str
-    sequence: int
-    cost: int
-    predicted_class: PredictedClass
-    kv_tokens: int
-    labels: tuple[str, ...]
-    enqueue_ns: int
-    expire_ns: int
-    content_digest: bytes
-    payload_digest: bytes
-    payload_bytes: int
-    prompt_tokens: int
-    output_cap_tokens: int
-    expected_output_tokens: int
-    caller_bound: bool
-    state: RequestState = RequestState.WAITING
-    lease: Lease | None = None
-    attempts: int = 0
-    failures: int = 0
-    overtakes: int = 0
-    promoted: bool = False
-    promoted_by_pool: bool = False
-    counted: bool = False
-    rule: Rule = Rule.FIRST_COME
-    cancel_reason: str = ""
-    first_dispatch_ns: int = 0
-    givers: tuple[tuple[str, int], ...] = ()
-    last_error: str = ""
-    old_leases: tuple[str, ...] = ()
-    newer: "Request | None" = None
-    older: "Request | None" = None
-
-
-class Gone(msgspec.Struct, gc=False):
-    """What is remembered of a request that has ended, for the retention time.
-
-    Attributes:
-        reason: Why it ended; for SUCCEEDED and FAILED the text its worker gave.
-        lease_id: The lease it ended under, or empty.
-        end_ns: When it ended.
-    """
-
-    request_id: str
-    user_id: str
-    sequence: int
-    cost: int
-    predicted_class: PredictedClass
-    content_digest: bytes
-    state: RequestState
-    reason: str
-    lease_id: str
-    enqueue_ns: int
-    first_dispatch_ns: int
-    end_ns: int
-    attempts: int
-
-
-class Flow(msgspec.Struct, gc=False):
+@final
+@mypyc_attr(acyclic=True)
+class Flow:
     """A user of a pool: the fairness entity (SFQ §1.1).
 
     Attributes:
@@ -160,22 +47,50 @@ class Flow(msgspec.Struct, gc=False):
         key: Its entry in the backlog's index, while it has one.
     """
 
-    user_id: str
-    meter: int
-    weight_milli: int
-    max_in_flight: int
-    paused: bool = False
-    waiting: int = 0
-    in_flight: int = 0
-    short_admission_count: int = 0
-    promotion_debt: bool = False
-    promotion_under_way: bool = False
-    oldest_short: Request | None = None
-    newest_short: Request | None = None
-    oldest_long: Request | None = None
-    newest_long: Request | None = None
-    place: int = 0
-    key: tuple[int, int, str] | None = None
+    __slots__ = (
+        "in_flight",
+        "key",
+        "max_in_flight",
+        "meter",
+        "newest_long",
+        "newest_short",
+        "oldest_long",
+        "oldest_short",
+        "paused",
+        "place",
+        "promotion_debt",
+        "promotion_under_way",
+        "short_admission_count",
+        "user_id",
+        "waiting",
+        "weight_milli",
+    )
+
+    def __init__(
+        self,
+        user_id: str,
+        meter: int,
+        weight_milli: int,
+        max_in_flight: int,
+        *,
+        paused: bool = False,
+    ) -> None:
+        self.user_id = user_id
+        self.meter = meter
+        self.weight_milli = weight_milli
+        self.max_in_flight = max_in_flight
+        self.paused = paused
+        self.waiting: int = 0
+        self.in_flight: int = 0
+        self.short_admission_count: int = 0
+        self.promotion_debt: bool = False
+        self.promotion_under_way: bool = False
+        self.oldest_short: Request | None = None
+        self.newest_short: Request | None = None
+        self.oldest_long: Request | None = None
+        self.newest_long: Request | None = None
+        self.place: int = 0
+        self.key: tuple[int, int, str] | None = None
 
     def oldest(self) -> Request | None:
         """Returns the oldest waiting request of either class."""
@@ -274,7 +189,9 @@ class Pool:
         self.backlog = Backlog(policy, self.flows)
 
 
-class Worker(msgspec.Struct, gc=False):
+@final
+@mypyc_attr(acyclic=True)
+class Worker:
     """A worker the service has heard of.
 
     Attributes:
@@ -285,17 +202,42 @@ class Worker(msgspec.Struct, gc=False):
         provisional: Lease id -> request of the leases that wait to be confirmed.
     """
 
-    worker: str
-    name: str
-    pools: tuple[str, ...]
-    offer: Offer
-    endpoint: str
-    registered: bool
-    last_seen_ns: int
-    draining: bool = False
-    leases: int = 0
-    armed: bool = False
-    provisional: dict[str, Request] = {}
+    __slots__ = (
+        "armed",
+        "draining",
+        "endpoint",
+        "last_seen_ns",
+        "leases",
+        "name",
+        "offer",
+        "pools",
+        "provisional",
+        "registered",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        worker: str,
+        name: str,
+        pools: tuple[str, ...],
+        offer: Offer,
+        endpoint: str,
+        last_seen_ns: int,
+        *,
+        registered: bool,
+    ) -> None:
+        self.worker = worker
+        self.name = name
+        self.pools = pools
+        self.offer = offer
+        self.endpoint = endpoint
+        self.registered = registered
+        self.last_seen_ns = last_seen_ns
+        self.draining = False
+        self.leases: int = 0
+        self.armed: bool = False
+        self.provisional: dict[str, Request] = {}
 
 
 class State:

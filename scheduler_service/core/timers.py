@@ -12,7 +12,8 @@ Invariants:
 from heapq import heapify, heappush
 
 from scheduler_service.core.decisions import RequestState
-from scheduler_service.core.state import Pool, Request, State
+from scheduler_service.core.request import Request
+from scheduler_service.core.state import Pool, State
 
 WAIT = 1
 LEASE = 2

@@ -13,7 +13,8 @@ from scheduler_service.app.application import Application
 from scheduler_service.core import commands as c
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.policy import PoolMode
-from scheduler_service.core.state import Gone, Pool, Request
+from scheduler_service.core.request import Gone, Request
+from scheduler_service.core.state import Pool
 from scheduler_service.rpc import convert
 
 _ENDED_UNKNOWN = "FORGOTTEN"

@@ -13,7 +13,8 @@ from scheduler_service.core.errors import InvalidCommand, Unknown
 from scheduler_service.core.explain import explain
 from scheduler_service.core.outlook import Outlook, why_waiting
 from scheduler_service.core.phrases import Explanation, Fact, seconds_value, time_text
-from scheduler_service.core.state import Gone, Pool, Request
+from scheduler_service.core.request import Gone, Request
+from scheduler_service.core.state import Pool
 from scheduler_service.rpc.convert_decision import decision_message
 from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.user_ids import UserIds

@@ -231,7 +231,7 @@ MUTANTS = [
         ),
         (
             "granting",
-            "holder = flow if pool.backlog.charged else pool\n    count, debt, policy",
+            "holder = choice.flow if pool.backlog.charged else pool\n    count, debt, policy",
             "holder = pool\n    count, debt, policy",
         ),
     ),

@@ -7,8 +7,9 @@ import msgspec
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.policy import PRESETS, PoolPolicy, PredictedClass
+from scheduler_service.core.request import Request
 from scheduler_service.core.scheduler import apply
-from scheduler_service.core.state import Pool, Request, State
+from scheduler_service.core.state import Pool, State
 
 SHORT, LONG = PredictedClass.SHORT, PredictedClass.LONG
 SECOND_NS = 1_000_000_000
