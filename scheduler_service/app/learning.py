@@ -13,6 +13,11 @@ from scheduler_service.core.state import Pool
 from scheduler_service.estimator.cost import cost_of
 from scheduler_service.estimator.learning import PoolLearner, Usage
 
+_SUCCEEDED = d.RequestState.SUCCEEDED
+_BY_WORK = ClassBy.WORK
+_SHORT = PredictedClass.SHORT
+_TOKENS = CostSource.TOKENS
+
 _READ_AT = 1000
 """Completed requests that are gathered before they are tallied, at most."""
 
@@ -41,7 +46,7 @@ class Teacher:
         engine.on((d.PoolDeleted,), self._pool_deleted)
 
     def _learner(self, pool: Pool) -> PoolLearner:
-        by_work = pool.policy.class_by is ClassBy.WORK
+        by_work = pool.policy.class_by is _BY_WORK
         learner = self.learners.get(pool.name)
         if learner is None or learner.by_work != by_work:
             learner = self.learners[pool.name] = PoolLearner(by_work)
@@ -57,7 +62,7 @@ class Teacher:
         self.learners.pop(x.pool, None)
 
     def _completed(self, x: d.Completed) -> None:
-        if x.output_tokens >= 0 and x.state is d.RequestState.SUCCEEDED:
+        if x.output_tokens >= 0 and x.state is _SUCCEEDED:
             self._unread.append(x)
             if len(self._unread) >= _READ_AT:
                 self.read()
@@ -81,9 +86,9 @@ class Teacher:
             prompt,
             x.output_tokens,
             x.output_cap_tokens,
-            x.predicted_class is PredictedClass.SHORT,
+            x.predicted_class is _SHORT,
             x.cost,
-            real_cost if prompt or policy.cost_source is CostSource.TOKENS else 0,
+            real_cost if prompt or policy.cost_source is _TOKENS else 0,
         )
         self._learner(pool).observe(usage, pool.short_cutoff)
 

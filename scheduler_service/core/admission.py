@@ -8,6 +8,9 @@ from scheduler_service.core.held import share_of
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import Pool, State
 
+_WAITING = d.RequestState.WAITING
+_NEW = c.Existing.NEW
+
 
 def pool_named(state: State, name: str) -> Pool:
     """Returns the pool.
@@ -85,9 +88,7 @@ def enqueue(state: State, x: c.Enqueue, log: list[d.Decision]) -> c.Accepted:
     )
     record(state, log, accepted)
     ahead = pool.flows[x.user_id].waiting - 1
-    return c.Accepted(
-        state.sequence, x.cost, x.predicted_class, d.RequestState.WAITING, c.Existing.NEW, ahead
-    )
+    return c.Accepted(state.sequence, x.cost, x.predicted_class, _WAITING, _NEW, ahead)
 
 
 def _check_limits(state: State, pool: Pool, x: c.Enqueue, log: list[d.Decision]) -> None:

@@ -2,6 +2,9 @@
 
 from scheduler_service.core.policy import MICRO, Placement, PoolPolicy, SlackKind
 
+_ABSOLUTE = SlackKind.ABSOLUTE
+_OVERTAKE = Placement.OVERTAKE
+
 
 def charge_for(cost: int, weight_milli: int) -> int:
     """Returns what one dispatch adds to the meter, rounded up.
@@ -29,7 +32,7 @@ def slack_for(policy: PoolPolicy, cost_max: int) -> int:
         policy: Policy with a finite slack.
         cost_max: Largest cost among the recent charged dispatches, cost units; 0 if none.
     """
-    if policy.slack_kind is SlackKind.ABSOLUTE:
+    if policy.slack_kind is _ABSOLUTE:
         return policy.slack_micros
     slack = cost_max * MICRO * policy.slack_milli // 1000
     return slack if slack < policy.slack_max_micros else policy.slack_max_micros
@@ -44,7 +47,7 @@ def reach_of(policy: PoolPolicy, slack: int) -> int:
         policy: Policy with a finite slack.
         slack: D.
     """
-    if policy.placement is not Placement.OVERTAKE:
+    if policy.placement is not _OVERTAKE:
         return slack
     return slack + (slack if policy.overtake_slack_micros < 0 else policy.overtake_slack_micros)
 

@@ -18,6 +18,12 @@ from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PredictedC
 from scheduler_service.core.request import Lease, Request
 from scheduler_service.core.state import Flow, Pool, State
 
+_LEASED = d.RequestState.LEASED
+_QBA = ClassOrder.QBA
+_PROMOTION = d.Rule.PROMOTION
+_AT_DISPATCH = AdmissionPoint.DISPATCH
+_CANCELLED = d.RequestState.CANCELLED
+
 _SHORT = PredictedClass.SHORT
 _REDELIVERY = d.Turn.REDELIVERY
 
@@ -92,7 +98,7 @@ def _dispatched(state: State, x: d.Dispatched) -> None:
         pool.passes = x.passes_after
         _take_turn(pool, flow, request, x)
         fl.settle(pool, flow, request.predicted_class)
-    request.state = d.RequestState.LEASED
+    request.state = _LEASED
     request.attempts = x.attempt
     lease_id = x.lease_id
     request.lease = Lease(
@@ -132,7 +138,7 @@ def _take_turn(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> Non
             pool.virtual_time = x.virtual_time_after
             if pool.idle:
                 fl.forget_idle(pool)
-    if pool.policy.class_order is ClassOrder.QBA:
+    if pool.policy.class_order is _QBA:
         _move_quota(pool, flow, request, x)
     for request_id in x.overtook:
         pool.requests[request_id].overtakes += 1
@@ -140,9 +146,9 @@ def _take_turn(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> Non
 
 def _move_quota(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> None:
     holder = flow if pool.backlog.charged else pool
-    if x.rule is d.Rule.PROMOTION:
+    if x.rule is _PROMOTION:
         request.promoted, request.promoted_by_pool = True, holder is pool
-    if pool.policy.admission_point is AdmissionPoint.DISPATCH:
+    if pool.policy.admission_point is _AT_DISPATCH:
         request.counted = True
         holder.short_admission_count = x.short_admission_count_after
         if holder.promotion_debt is not x.promotion_debt_after:
@@ -230,7 +236,7 @@ def _completed(state: State, x: d.Completed) -> None:
     pool = state.pools[x.pool]
     request = pool.requests[x.request_id]
     _drop_lease(state, pool, request)
-    cancelled = x.state is d.RequestState.CANCELLED
+    cancelled = x.state is _CANCELLED
     _end_in_flight(state, pool, request, x.state, request.cancel_reason if cancelled else x.error)
 
 

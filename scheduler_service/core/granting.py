@@ -21,6 +21,9 @@ from scheduler_service.core.selection import (
 )
 from scheduler_service.core.state import Pool, State
 
+_REDELIVERY = Turn.REDELIVERY
+_PROMOTION = Rule.PROMOTION
+
 _SHORT = PredictedClass.SHORT
 _QBA = ClassOrder.QBA
 _AT_DISPATCH = AdmissionPoint.DISPATCH
@@ -111,7 +114,7 @@ def write_grant(
     flow, request, rule, turn = choice.flow, choice.request, choice.rule, choice.turn
     backlog, now_ns = pool.backlog, ask.now_ns
     meter, charge, time_after, passes = flow.meter, 0, pool.virtual_time, pool.passes
-    runner_up, runner_up_meter, first = "", 0, turn is not Turn.REDELIVERY
+    runner_up, runner_up_meter, first = "", 0, turn is not _REDELIVERY
     if first and (backlog.user_by_user or not backlog.charged):
         passes = 0
     if first and backlog.charged:
@@ -157,7 +160,7 @@ def write_grant(
         debt_after,
         frame.slack,
         passes,
-        0 if turn is Turn.REDELIVERY else backlog.selectable,
+        0 if turn is _REDELIVERY else backlog.selectable,
         runner_up,
         runner_up_meter,
         overtook,
@@ -186,10 +189,10 @@ def _quota_of(pool: Pool, choice: Choice) -> tuple[int, int, bool, bool]:
     if (
         policy.class_order is not _QBA
         or policy.admission_point is not _AT_DISPATCH
-        or turn is Turn.REDELIVERY
+        or turn is _REDELIVERY
     ):
         return count, count, debt, debt
-    if rule is Rule.PROMOTION:
+    if rule is _PROMOTION:
         return count, 0, debt, False
     if request.predicted_class is _SHORT and not debt:
         return count, count + 1, debt, count + 1 >= policy.quota_k

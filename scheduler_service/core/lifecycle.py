@@ -21,6 +21,14 @@ from scheduler_service.core.recording import after_leaving, record
 from scheduler_service.core.request import Gone, Request
 from scheduler_service.core.state import Pool, State
 
+_GIVEN_BACK = d.Outcome.GIVEN_BACK
+_DONE = d.Outcome.SUCCEEDED
+_SUCCEEDED = d.RequestState.SUCCEEDED
+_CAP = d.RejoinCause.CAP
+_NEW = c.Existing.NEW
+_QBA = ClassOrder.QBA
+_AT_PREFILL = AdmissionPoint.PREFILL_COMPLETE
+
 
 def rejoin_freed(
     state: State, pool: Pool, user_id: str, cause: d.RejoinCause, now_ns: int, log: list[d.Decision]
@@ -55,17 +63,17 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
             f"Lease {x.lease_id!r} is held by another worker.",
             leaseId=x.lease_id,
         )
-    if x.outcome is d.Outcome.GIVEN_BACK and not request.cancel_reason:
+    if x.outcome is _GIVEN_BACK and not request.cancel_reason:
         cause = d.LeaseEndCause.HAND_OVER if x.undelivered else d.LeaseEndCause.GIVEN_BACK
         end_lease(state, pool, request, cause, x.now_ns, log, x.error)
         state_now = d.RequestState.REDELIVERY
         if request.request_id in pool.gone:
             state_now = pool.gone[request.request_id].state
-        return c.Finished(name, request.request_id, state_now, c.Existing.NEW)
+        return c.Finished(name, request.request_id, state_now, _NEW)
     if request.cancel_reason:
         how = d.RequestState.CANCELLED
-    elif x.outcome is d.Outcome.SUCCEEDED:
-        how = d.RequestState.SUCCEEDED
+    elif x.outcome is _DONE:
+        how = _SUCCEEDED
         _count_prefill(state, pool, request, x.now_ns, log)
     else:
         how = d.RequestState.FAILED
@@ -91,8 +99,8 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
             request.expected_output_tokens,
         ),
     )
-    rejoin_freed(state, pool, request.user_id, d.RejoinCause.CAP, x.now_ns, log)
-    return c.Finished(name, request.request_id, how, c.Existing.NEW)
+    rejoin_freed(state, pool, request.user_id, _CAP, x.now_ns, log)
+    return c.Finished(name, request.request_id, how, _NEW)
 
 
 def _complete_late(state: State, x: c.Complete) -> c.Finished:
@@ -201,7 +209,7 @@ def end(
     if waited:
         after_leaving(state, pool, now_ns, log)
     else:
-        rejoin_freed(state, pool, request.user_id, d.RejoinCause.CAP, now_ns, log)
+        rejoin_freed(state, pool, request.user_id, _CAP, now_ns, log)
 
 
 def _count_prefill(
@@ -209,10 +217,7 @@ def _count_prefill(
 ) -> None:
     """Moves the quota where prefill completion is the admission point (QBA §III-A6)."""
     policy = pool.policy
-    moves = (
-        policy.class_order is ClassOrder.QBA
-        and policy.admission_point is AdmissionPoint.PREFILL_COMPLETE
-    )
+    moves = policy.class_order is _QBA and policy.admission_point is _AT_PREFILL
     if request.counted or not (moves or request.promoted):
         return
     lease = request.lease
@@ -295,7 +300,7 @@ def cancel(state: State, x: c.Cancel, log: list[d.Decision]) -> c.Finished:
             )
         return c.Finished(x.pool, x.request_id, gone.state, c.Existing.REPEATED)
     if request.state is d.RequestState.LEASED:
-        existing = c.Existing.REPEATED if request.cancel_reason else c.Existing.NEW
+        existing = c.Existing.REPEATED if request.cancel_reason else _NEW
         if not request.cancel_reason:
             wanted = d.CancelRequested(
                 x.now_ns, x.pool, x.request_id, x.reason, x.peer, request.user_id
@@ -303,4 +308,4 @@ def cancel(state: State, x: c.Cancel, log: list[d.Decision]) -> c.Finished:
             record(state, log, wanted)
         return c.Finished(x.pool, x.request_id, d.RequestState.LEASED, existing)
     end(state, pool, request, d.RequestState.CANCELLED, x.reason, x.now_ns, log, x.peer)
-    return c.Finished(x.pool, x.request_id, d.RequestState.CANCELLED, c.Existing.NEW)
+    return c.Finished(x.pool, x.request_id, d.RequestState.CANCELLED, _NEW)

@@ -28,6 +28,8 @@ from scheduler_service.core.granting import Ask
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import Pool, State
 
+_NONE = d.EmptyReason.NONE
+
 _ANY = d.Offer()
 
 
@@ -86,7 +88,7 @@ def next_dispatch(state: State, x: c.NextDispatch, log: list[d.Decision]) -> c.D
     if x.offer.max_leases:
         limit = min(limit, x.offer.max_leases)
     granted: list[c.Grant] = []
-    reason = d.EmptyReason.NONE
+    reason = _NONE
     turn = 0
     while len(granted) < x.max_dispatches:
         if worker.draining or worker.leases >= limit:
@@ -107,7 +109,7 @@ def next_dispatch(state: State, x: c.NextDispatch, log: list[d.Decision]) -> c.D
             reason = _weightier(reason, found)
             del pools[turn]
     if len(granted) == x.max_dispatches:
-        reason = d.EmptyReason.NONE
+        reason = _NONE
     return c.Dispatches(tuple(granted), reason, ask.stalled_by)
 
 
@@ -132,7 +134,7 @@ def _take_tokens(ask: Ask, tokens: int) -> None:
 
 def _weightier(first: d.EmptyReason, second: d.EmptyReason) -> d.EmptyReason:
     """Returns the reason a worker of several pools is told: the one that says most."""
-    if first in {d.EmptyReason.NONE, d.EmptyReason.EMPTY}:
+    if first in {_NONE, d.EmptyReason.EMPTY}:
         return second
     return first
 
@@ -154,7 +156,7 @@ def _repeated(state: State, x: c.NextDispatch) -> c.Dispatches | None:
         found = state.leases.get(lease_id)
         if found is not None:
             granted.append(_grant_of(state.pools[name], request_id))
-    return c.Dispatches(tuple(granted), d.EmptyReason.NONE, "", c.Existing.REPEATED)
+    return c.Dispatches(tuple(granted), _NONE, "", c.Existing.REPEATED)
 
 
 def _see_worker(

@@ -23,6 +23,13 @@ from scheduler_service.core.policy import ClassOrder, PredictedClass
 from scheduler_service.core.request import Request
 from scheduler_service.core.state import Flow, Pool
 
+_SELECTED = Turn.SELECTED
+_PROMOTION = Rule.PROMOTION
+_AGED = Rule.AGED
+_SHORT_FIRST = Rule.SHORT_FIRST
+_LONG_LAST = Rule.LONG
+_FIRST_COME = Rule.FIRST_COME
+
 _AA, _FCFS, _QBA = ClassOrder.AA, ClassOrder.FCFS, ClassOrder.QBA
 _SHORT, _LONG = PredictedClass.SHORT, PredictedClass.LONG
 
@@ -89,7 +96,7 @@ def select(pool: Pool, frame: Frame) -> Choice:
     if backlog.charged:
         if backlog.user_by_user:
             flow = pool.flows[frame.smallest_user]
-            return _within(pool, flow, frame, Turn.SELECTED)
+            return _within(pool, flow, frame, _SELECTED)
         if pool.passes >= pool.policy.max_passes:
             flow = pool.flows[frame.smallest_user]
             return _within(pool, flow, frame, Turn.MAX_PASSES)
@@ -103,25 +110,25 @@ def select(pool: Pool, frame: Frame) -> Choice:
         elif pool.promotion_debt and not pool.promotion_under_way:
             head = backlog.oldest_long()
         if head is not None and head[1].enqueue_ns < frame.aged_before:
-            return Choice(head[0], head[1], Rule.PROMOTION, Turn.SELECTED)
+            return Choice(head[0], head[1], _PROMOTION, _SELECTED)
     elif order is _AA:
         head = backlog.oldest_long()
         if head is not None and head[1].enqueue_ns < frame.aged_before:
-            return Choice(head[0], head[1], Rule.AGED, Turn.SELECTED)
+            return Choice(head[0], head[1], _AGED, _SELECTED)
     head = backlog.oldest_short()
     if head is not None:
-        return Choice(head[0], head[1], Rule.SHORT_FIRST, Turn.SELECTED)
+        return Choice(head[0], head[1], _SHORT_FIRST, _SELECTED)
     head = backlog.oldest_long()
     assert head is not None
-    return Choice(head[0], head[1], Rule.LONG, Turn.SELECTED)
+    return Choice(head[0], head[1], _LONG_LAST, _SELECTED)
 
 
 def _first_come(pool: Pool) -> Choice:
     short, long = pool.backlog.oldest_short(), pool.backlog.oldest_long()
     if long is None or (short is not None and short[1].sequence < long[1].sequence):
         assert short is not None
-        return Choice(short[0], short[1], Rule.FIRST_COME, Turn.SELECTED)
-    return Choice(long[0], long[1], Rule.FIRST_COME, Turn.SELECTED)
+        return Choice(short[0], short[1], _FIRST_COME, _SELECTED)
+    return Choice(long[0], long[1], _FIRST_COME, _SELECTED)
 
 
 def _within(pool: Pool, flow: Flow, frame: Frame, turn: Turn) -> Choice:
@@ -136,20 +143,20 @@ def heads_of(pool: Pool, flow: Flow, frame: Frame, turn: Turn) -> Iterator[Choic
         for request in sorted(
             (head for head in (short, long) if head is not None), key=lambda head: head.sequence
         ):
-            yield Choice(flow, request, Rule.FIRST_COME, turn)
+            yield Choice(flow, request, _FIRST_COME, turn)
         return
     promoted = False
     if long is not None and long.enqueue_ns < frame.aged_before:
         if order is _QBA and may_promote(pool, flow):
             promoted = True
-            yield Choice(flow, long, Rule.PROMOTION, turn)
+            yield Choice(flow, long, _PROMOTION, turn)
         elif order is _AA:
             promoted = True
-            yield Choice(flow, long, Rule.AGED, turn)
+            yield Choice(flow, long, _AGED, turn)
     if short is not None:
-        yield Choice(flow, short, Rule.SHORT_FIRST, turn)
+        yield Choice(flow, short, _SHORT_FIRST, turn)
     if long is not None and not promoted:
-        yield Choice(flow, long, Rule.LONG, turn)
+        yield Choice(flow, long, _LONG_LAST, turn)
 
 
 def may_promote(pool: Pool, flow: Flow) -> bool:
@@ -191,21 +198,21 @@ def _eligible(pool: Pool, frame: Frame) -> Iterator[Choice]:
     if order is _FCFS:
         both = backlog.aged_order("shorts", limit) + backlog.aged_order("longs", limit)
         for flow, request in sorted(both, key=lambda head: head[1].sequence):
-            yield Choice(flow, request, Rule.FIRST_COME, Turn.OVERTAKE)
+            yield Choice(flow, request, _FIRST_COME, Turn.OVERTAKE)
         return
     first: list[tuple[Flow, Request]] = []
     if order is _QBA and backlog.charged:
         first = backlog.aged_order("debtors", limit)
     elif order is _AA or (order is _QBA and pool.promotion_debt and not pool.promotion_under_way):
         first = backlog.aged_order("longs", limit)
-    rule = Rule.AGED if order is _AA else Rule.PROMOTION
+    rule = _AGED if order is _AA else _PROMOTION
     for flow, request in first:
         if request.enqueue_ns < frame.aged_before:
             yield Choice(flow, request, rule, Turn.OVERTAKE)
     for flow, request in backlog.aged_order("shorts", limit):
-        yield Choice(flow, request, Rule.SHORT_FIRST, Turn.OVERTAKE)
+        yield Choice(flow, request, _SHORT_FIRST, Turn.OVERTAKE)
     for flow, request in backlog.aged_order("longs", limit):
-        yield Choice(flow, request, Rule.LONG, Turn.OVERTAKE)
+        yield Choice(flow, request, _LONG_LAST, Turn.OVERTAKE)
 
 
 def _past(pool: Pool, frame: Frame) -> Iterator[Choice]:

@@ -6,7 +6,7 @@ it was charged (SFQ §5.1), and what was learned is put into force only when som
 Old observations fade: when a tally is full it is halved, so it follows a workload that drifts.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -156,7 +156,7 @@ class PoolLearner:
         self._lengths.append(length)
         insort(self._ordered, length)
         if len(self._lengths) > LENGTHS_MAX:
-            self._ordered.remove(self._lengths.popleft())
+            del self._ordered[bisect_left(self._ordered, self._lengths.popleft())]
         tally = self._tally_of(usage.user_id)
         if usage.output_cap:
             self.pool.add(usage.output, usage.output_cap)

@@ -25,6 +25,8 @@ from scheduler_service.rpc.validate import Checks, is_id
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
+_REPEATED = c.Existing.REPEATED
+
 _OUTCOMES = {int(value): value for value in Outcome}
 _NOT_STATED = -1
 
@@ -181,7 +183,7 @@ class Finishing:
         )
         return pb.CancelResponse(
             state=int(done.state),  # type: ignore[arg-type]
-            duplicate=done.existing is c.Existing.REPEATED,
+            duplicate=done.existing is _REPEATED,
         )
 
     def cancel_results(
@@ -243,5 +245,5 @@ def _tell_finished(done: c.Finished, answer: pb.CompleteResponse) -> None:
     answer.pool = done.pool
     answer.request_id = done.request_id
     answer.state = done.state  # type: ignore[assignment]
-    if done.existing is c.Existing.REPEATED:
+    if done.existing is _REPEATED:
         answer.duplicate = True

@@ -42,6 +42,13 @@ from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.user_ids import UserIds
 from scheduler_service.rpc.validate import Checks
 
+_REPEATED = c.Existing.REPEATED
+_WAITING = RequestState.WAITING
+_BY_CALLER = CostSource.CALLER
+_SHORT = PredictedClass.SHORT
+_LONG = PredictedClass.LONG
+_BY_WORK = ClassBy.WORK
+
 _DIGEST_BYTES = 16
 _CLASSES = frozenset(int(value) for value in PredictedClass)
 _NUMBERS = struct.Struct("<7q")
@@ -189,7 +196,7 @@ class Intake:
         if x.cost == 0:
             if not x.tokens.stated:
                 checks.bad("cost", "is required, or one of the token fields")
-        elif pool.policy.cost_source is not CostSource.CALLER:
+        elif pool.policy.cost_source is not _BY_CALLER:
             checks.bad("cost", f"must be left out: pool {pool.name!r} computes it from the tokens")
         elif not caller.states_cost and not checks.violations:
             raise Denied(
@@ -202,7 +209,7 @@ class Intake:
         expected, cost, short = _estimate(pool, x)
         if cost > COST_MAX:
             raise InvalidCommand([(f"{path}cost", f"must be at most {COST_MAX}, comes to {cost}")])
-        predicted = PredictedClass.SHORT if short else PredictedClass.LONG
+        predicted = _SHORT if short else _LONG
         engine = self._app.engine
         tokens = x.tokens
         return c.Enqueue(
@@ -233,11 +240,11 @@ class Intake:
         message.cost = answer.cost
         message.predicted_class = answer.predicted_class  # type: ignore[assignment]
         message.state = answer.state  # type: ignore[assignment]
-        if answer.existing is c.Existing.REPEATED:
+        if answer.existing is _REPEATED:
             message.duplicate = True
-        if answer.state is RequestState.WAITING:
+        if answer.state is _WAITING:
             request = pool.requests.get(request_id)
-            if request is not None and request.state is RequestState.WAITING:
+            if request is not None and request.state is _WAITING:
                 now_ns = self._app.engine.now_ns()
                 forecast = self._app.forecast
                 look = forecast.outlook if message.duplicate else forecast.at_once
@@ -289,13 +296,13 @@ def _estimate(pool: Pool, x: Fields) -> tuple[int, int, bool]:
     if not cost:
         cost = cost_of(tokens.prompt, expected, policy.prompt_cost_milli, policy.output_cost_milli)
     if x.predicted_class:
-        return expected, cost, x.predicted_class == PredictedClass.SHORT
+        return expected, cost, x.predicted_class == _SHORT
     short = is_short(
         prompt_tokens=tokens.prompt,
         output_tokens=expected,
         cost=cost,
         cutoff=pool.short_cutoff,
-        by_work=policy.class_by is ClassBy.WORK,
+        by_work=policy.class_by is _BY_WORK,
     )
     return expected, cost, short
 

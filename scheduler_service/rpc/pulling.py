@@ -45,6 +45,9 @@ from scheduler_service.rpc.validate import Checks
 if TYPE_CHECKING:
     from scheduler_service.core.state import Worker
 
+_REPEATED = c.Existing.REPEATED
+_GATE = PoolMode.GATE
+
 _NO_OFFER = decision_pb2.Offer()
 _PART_OF_MESSAGE = 75
 """Percent of a message that dispatches may fill."""
@@ -71,7 +74,7 @@ def require_pull(app: Application, pools: Sequence[str]) -> None:
         WrongState: POOL_MODE.
     """
     for name in pools:
-        if pool_named(app.engine.state, name).policy.mode is PoolMode.GATE:
+        if pool_named(app.engine.state, name).policy.mode is _GATE:
             raise WrongState(
                 "POOL_MODE", f"Pool {name!r} is a gate: no worker takes from it.", pool=name
             )
@@ -181,7 +184,7 @@ class Pulling:
         pull = self._read(x, caller)
         app = self._app
         answer: c.Dispatches = app.engine.apply(self._command(pull))
-        repeated = answer.existing is c.Existing.REPEATED
+        repeated = answer.existing is _REPEATED
         if answer.granted or repeated or not pull.wait_ns or answer.empty_reason in _ENDS_THE_WAIT:
             delivery = Delivery(app.engine, answer, reply.dispatches)
             await self._send(pull, answer, delivery, reply)
@@ -297,7 +300,7 @@ class Pulling:
         cancelled = app.workers.cancelled(pull.key)
         if cancelled:
             reply.cancelled_lease_ids.extend(cancelled)
-        if answer.existing is c.Existing.REPEATED:
+        if answer.existing is _REPEATED:
             reply.duplicate = True
         try:
             await delivery.prepare()

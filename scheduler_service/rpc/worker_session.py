@@ -34,6 +34,9 @@ from scheduler_service.rpc.renewing import Renewing
 from scheduler_service.rpc.streams import Stream, serve
 from scheduler_service.rpc.validate import Checks, nanoseconds
 
+_NONE = d.EmptyReason.NONE
+_DRAINING = d.EmptyReason.DRAINING
+
 HELD_LEASES_MAX = 10_000
 """Renewals in the first message of a resumed session."""
 
@@ -87,7 +90,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         self._news = _News()
         self._sending = _News()
         self._parked: Parked | None = None
-        self._told_reason = d.EmptyReason.NONE
+        self._told_reason = _NONE
         self._told_cancelled: set[str] = set()
 
     # -- reading ------------------------------------------------------------------------------
@@ -266,10 +269,10 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
             news.reply.empty_reason = answer.empty_reason  # type: ignore[assignment]
             blocked_by = stalled_by(self.app, self._pools, self._key, answer)
             news.reply.stalled_request_id = blocked_by
-            news.any = news.any or answer.empty_reason is not d.EmptyReason.NONE
+            news.any = news.any or answer.empty_reason is not _NONE
 
     def _park(self, answer: c.Dispatches) -> None:
-        if answer.empty_reason is d.EmptyReason.DRAINING:
+        if answer.empty_reason is _DRAINING:
             return
         self._parked = Parked(
             self._key,

@@ -46,7 +46,7 @@ _REFUND = """def _refund(request: Request, how: d.RequestState) -> int:
 
 
 def _end_in_flight("""
-_SETTLE = """    cancelled = x.state is d.RequestState.CANCELLED
+_SETTLE = """    cancelled = x.state is _CANCELLED
     pool.flows[request.user_id].meter += max(x.output_tokens, 0)
 """
 
@@ -102,7 +102,7 @@ MUTANTS = [
         "sfq_5_1_fixed",
         (
             "evolve",
-            "    cancelled = x.state is d.RequestState.CANCELLED\n",
+            "    cancelled = x.state is _CANCELLED\n",
             _SETTLE,
         ),
     ),
@@ -185,7 +185,7 @@ MUTANTS = [
         "qba_quota",
         (
             "granting",
-            "    if rule is Rule.PROMOTION:\n        return count, 0, debt, False",
+            "    if rule is _PROMOTION:\n        return count, 0, debt, False",
             "    if request.predicted_class is not _SHORT:\n        return count, 0, debt, False",
         ),
     ),
