@@ -8,7 +8,7 @@ PYTEST_WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast coverage lint format gen bench clean
+.PHONY: help setup demo test test-fast coverage lint format gen compile bench clean
 
 help:  ## Shows this list.
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -45,8 +45,12 @@ format: $(READY)  ## Formats Python and proto files.
 gen: $(READY)  ## Writes the generated code in clients/python/fairsched/v1 again.
 	@.ci/gen
 
+compile: $(READY)  ## Compiles the core in place (needs a C compiler); `make clean` takes it back.
+	@$(BIN)/python .ci/compile.py
+
 bench: $(READY)  ## Runs the benchmark suite (ARGS="--quick", "--list", or names).
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-clean:  ## Removes caches and environments; keeps data.
+clean:  ## Removes caches, environments and the compiled core; keeps data.
+	rm -f fairsched_core__mypyc.*.so scheduler_service/core/*.so
 	rm -rf $(VENV) .venv-gen .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,8 +1,12 @@
 """Settings shared by all tests: Hypothesis profiles by `HYPOTHESIS_PROFILE` (dev, ci, nightly)."""
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from scheduler_service import core
 
 settings.register_profile("dev", max_examples=100, deadline=None)
 settings.register_profile(
@@ -14,3 +18,13 @@ settings.register_profile(
 )
 settings.register_profile("nightly", max_examples=20_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Refuses to test a compiled core that its source has left behind, or the wrong one."""
+    folder = Path(core.__path__[0])
+    for library in folder.glob("*.so"):
+        if library.stat().st_mtime < (folder / f"{library.name.split('.')[0]}.py").stat().st_mtime:
+            pytest.exit(f"{library.name} is older than its source: make compile, or make clean", 4)
+    if "FAIRSCHED_TEST_COMPILED" in os.environ and not core.COMPILED:
+        pytest.exit("the core is not compiled", 4)

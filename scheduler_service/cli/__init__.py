@@ -20,6 +20,7 @@ from scheduler_service.cli import (
     users,
     workers,
 )
+from scheduler_service.core import COMPILED
 
 _RUN = "Run"
 _LOOK = "Look"
@@ -44,7 +45,8 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        output.out.print(f"fairsched {importlib.metadata.version('fairsched')}")
+        core = "compiled" if COMPILED else "source"
+        output.out.print(f"fairsched {importlib.metadata.version('fairsched')}, core: {core}")
         raise typer.Exit
 
 

@@ -118,7 +118,11 @@ class WorkerImage(msgspec.Struct):
 
 
 _MADE_WITH = RequestImage.__struct_fields__[: RequestImage.__struct_fields__.index("caller_bound")]
-_SET_LATER = RequestImage.__struct_fields__[len(_MADE_WITH) + 1 :]
+_SET_LATER = tuple(
+    name
+    for name in RequestImage.__struct_fields__
+    if name not in {*_MADE_WITH, "caller_bound", "lease"}
+)
 
 
 class PoolImage(msgspec.Struct, array_like=True):

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     _Field = RepeatedCompositeFieldContainer[pb.Dispatch]
 
+DISPATCH_BYTES = 1 << 20
+"""Payloads and metadata of one message of a session, roughly; larger deliveries are split."""
+
 
 class Delivery:
     """The requests that one answer of the core granted.

@@ -24,7 +24,7 @@ from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import SchedulerError, Superseded
 from scheduler_service.core.state import Worker
 from scheduler_service.rpc.calls import Context, Runtime
-from scheduler_service.rpc.delivery import Delivery, split
+from scheduler_service.rpc.delivery import DISPATCH_BYTES, Delivery, split
 from scheduler_service.rpc.finishing import Finishing
 from scheduler_service.rpc.fleet import Fleet
 from scheduler_service.rpc.identity import Identity
@@ -34,14 +34,10 @@ from scheduler_service.rpc.renewing import Renewing
 from scheduler_service.rpc.streams import Stream, serve
 from scheduler_service.rpc.validate import Checks, nanoseconds
 
-_NONE = d.EmptyReason.NONE
-_DRAINING = d.EmptyReason.DRAINING
+_NONE, _DRAINING = d.EmptyReason.NONE, d.EmptyReason.DRAINING
 
 HELD_LEASES_MAX = 10_000
 """Renewals in the first message of a resumed session."""
-
-DISPATCH_BYTES = 1 << 20
-"""Payloads and metadata of one message, roughly; larger deliveries are split."""
 
 
 @dataclass(slots=True)

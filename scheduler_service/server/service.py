@@ -38,6 +38,7 @@ from scheduler_service.app.ports import Group, Reporter, Store
 from scheduler_service.app.readiness import Phase, Readiness
 from scheduler_service.app.recovery import Recovery, check_payloads, recover
 from scheduler_service.config import Settings
+from scheduler_service.core import COMPILED
 from scheduler_service.core import commands as c
 from scheduler_service.obs.logging import Log
 from scheduler_service.rpc.admin_servicer import AdminServicer
@@ -261,7 +262,12 @@ class Service:
             self._keep(self.runtime.access.follow())
         self.runtime.readiness.enter(Phase.SERVING)
         head = engine.log.durable
-        self._report("service.serving", sequence=head.sequence, chain_hash=head.chain_hash.hex())
+        self._report(
+            "service.serving",
+            sequence=head.sequence,
+            chain_hash=head.chain_hash.hex(),
+            core="compiled" if COMPILED else "source",
+        )
 
     def _keep(self, work: Any) -> None:
         """Runs a task that is part of the service, and hears of it when it fails."""

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from scheduler_service.core import COMPILED
+
 SOURCES = Path(__file__).parent / "loadgen"
 PACKAGES = (
     "g++ make libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc pkg-config"
@@ -157,6 +159,7 @@ def describe() -> dict[str, str]:
         "kernel": f"{platform.system()} {platform.release()}",
         "python": sys.version.split()[0],
         **versions,
+        "core": "compiled" if COMPILED else "source",
         "revision": revision.stdout.strip() or "unknown",
         "load": " ".join(f"{value:.2f}" for value in os.getloadavg()),
     }

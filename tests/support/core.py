@@ -13,13 +13,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import scheduler_service.core
-from scheduler_service.core import commands, invariants, scheduler, snapshot
+from scheduler_service import core
+from scheduler_service.core import COMPILED, commands, invariants, scheduler, snapshot
 from scheduler_service.core import evolve as fold
 from scheduler_service.core.state import State
 
 PACKAGE = "scheduler_service.core"
 SHARED = ("policy", "decisions", "errors")
+FOLDER = Path(core.__path__[0])
 
 
 class Core(NamedTuple):
@@ -61,11 +62,14 @@ def mutated(*edits: Edit) -> Core:
 
 
 def _source(module: str) -> str:
-    return (Path(scheduler_service.core.__path__[0]) / f"{module}.py").read_text()
+    return (FOLDER / f"{module}.py").read_text()
 
 
 def _load(sources: dict[str, str]) -> Core:
     """Imports the core anew with some of its sources replaced, and puts the real one back."""
+    if COMPILED:  # a compiled module cannot call a changed one
+        whole = {path.stem: path.read_text() for path in FOLDER.glob("[!_]*.py")}
+        sources = {name: text for name, text in whole.items() if name not in SHARED} | sources
     package = sys.modules[PACKAGE]
     prefix = f"{PACKAGE}."
     real = {name: module for name, module in sys.modules.items() if name.startswith(prefix)}

@@ -1,0 +1,83 @@
+"""Compiles the core with mypyc: the same source, called natively.
+
+Without it everything works, from the plain source; with it a decision takes less time and memory.
+
+    HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip wheel .    a wheel with a compiled core
+    python .ci/compile.py                           beside the sources (`make compile`)
+
+Both need a C compiler and Python's headers.
+
+What defines records for msgspec stays plain: their metaclass makes them, which gains nothing.
+"""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+PLAIN = {"__init__", "commands", "decisions", "errors", "policy", "snapshot"}
+NOT_HOT = {"explain", "explain_others", "outlook", "phrases"}
+GROUP = "fairsched_core"
+"""mypyc puts the compiled code of all modules into one library of this name."""
+
+
+def modules(root: Path) -> list[Path]:
+    """Returns the sources to compile."""
+    folder = root / "scheduler_service" / "core"
+    return sorted(p for p in folder.glob("*.py") if p.stem not in PLAIN | NOT_HOT)
+
+
+def compile_core(root: Path, out: Path) -> list[Path]:
+    """Compiles the core below `root`; returns the libraries, at their places below `out`."""
+    from mypyc.build import mypycify  # noqa: PLC0415 - only there when something is compiled
+    from setuptools import Distribution  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as scratch:
+        options = ["--config-file", str(root / ".ci" / "compile.ini"), "--cache-dir", scratch]
+        sources = [str(path.relative_to(root)) for path in modules(root)]
+        extensions = mypycify(
+            [*options, *sources], opt_level="3", group_name=GROUP, target_dir=f"{scratch}/c"
+        )
+        command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
+        command.build_lib, command.build_temp = str(out), f"{scratch}/o"
+        command.ensure_finalized()
+        command.run()
+        return [Path(path) for path in command.get_outputs()]
+
+
+class CompileHook(BuildHookInterface[Any]):
+    """Puts the compiled core into a wheel; pip's editable installs stay plain."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compiles, and tells the builder what to add."""
+        if version == "editable":
+            return
+        out = Path(self.directory) / "compiled"
+        shutil.rmtree(out, ignore_errors=True)
+        for library in compile_core(Path(self.root), out):
+            build_data["force_include"][str(library)] = str(library.relative_to(out))
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+
+def main() -> None:
+    """Compiles beside the sources, in place of what was compiled before."""
+    root = Path(__file__).resolve().parent.parent
+    remove(root)
+    for library in compile_core(root, root):
+        sys.stdout.write(f"{library.relative_to(root)}\n")
+
+
+def remove(root: Path) -> None:
+    """Removes what `main` made."""
+    for library in [*root.glob(f"{GROUP}__mypyc.*.so"), *root.glob("scheduler_service/core/*.so")]:
+        library.unlink()
+
+
+if __name__ == "__main__":
+    main()
