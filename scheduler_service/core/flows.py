@@ -196,19 +196,19 @@ def remember(state: State, pool: Pool, request: Request, how: RequestState, reas
         past = (*past, lease_id)
         state.old_leases[lease_id] = (pool.name, request.request_id)
     pool.gone[request.request_id] = Gone(
-        request_id=request.request_id,
-        user_id=request.user_id,
-        sequence=request.sequence,
-        cost=request.cost,
-        predicted_class=request.predicted_class,
-        content_digest=request.content_digest,
-        state=how,
-        reason=reason,
-        lease_id=lease_id,
-        enqueue_ns=request.enqueue_ns,
-        first_dispatch_ns=request.first_dispatch_ns,
-        end_ns=state.now_ns,
-        attempts=request.attempts,
+        request.request_id,
+        request.user_id,
+        request.sequence,
+        request.cost,
+        request.predicted_class,
+        request.content_digest,
+        how,
+        reason,
+        lease_id,
+        request.enqueue_ns,
+        request.first_dispatch_ns,
+        state.now_ns,
+        request.attempts,
     )
     pool.forget_queue.append((state.now_ns, request.request_id, past))
     del pool.requests[request.request_id]

@@ -161,7 +161,9 @@ class PoolLearner:
         if usage.output_cap:
             self.pool.add(usage.output, usage.output_cap)
             tally.add(usage.output, usage.output_cap)
-        errors = self.user_errors.setdefault(usage.user_id, Errors())
+        errors = self.user_errors.get(usage.user_id)
+        if errors is None:
+            errors = self.user_errors[usage.user_id] = Errors()
         for tallied in (self.errors, errors):
             if usage.real_cost:
                 tallied.add_cost(usage.cost, usage.real_cost)

@@ -230,13 +230,15 @@ class Finishing:
 
 
 def _is_plain(x: pb.CompleteRequest) -> bool:
-    """Whether a completion states a lease and an outcome and nothing else; then it is good."""
+    """Whether a completion states no more than lease, outcome and usage, all of them good."""
+    usage = x.usage
     return (
         x.outcome in _OUTCOMES
         and not x.error
         and not x.session_id
-        and not x.HasField("usage")
         and is_id(x.lease_id)
+        and 0 <= usage.prompt_tokens <= TOKENS_MAX
+        and 0 <= usage.output_tokens <= TOKENS_MAX
     )
 
 
