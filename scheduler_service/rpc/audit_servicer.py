@@ -6,6 +6,7 @@ users, without the names of others, and without stored records, which hold such 
 
 import asyncio
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -39,6 +40,9 @@ SCAN_RECORDS = 20_000
 
 REPLY_BYTES = 1 << 20
 """Stored records of one answer, roughly: messages are larger, but far below the limit."""
+
+SHARED_MESSAGES = 256
+"""Messages kept for the other watches that follow the log's end, each a kilobyte or so."""
 
 _LISTED = "decisions"
 _SEQUENCE_MAX = 2**63 - 1
@@ -239,17 +243,27 @@ def _matching(page: Page, wanted: _Wanted) -> Iterable[decision_pb2.Decision]:
     """Yields the messages of the decisions that are wanted."""
     hashes = page.hashes
     for index, record in enumerate(page.records):
-        decision = wanted.filter.decoded(record)
-        if decision is not None:
-            message = decision_message(
-                page.first_sequence + index,
-                decision,
-                hashes=(hashes[index], hashes[index + 1]),
-                record=record if wanted.records else b"",
-            )
+        if wanted.filter.decoded(record) is not None:
+            around = (hashes[index], hashes[index + 1])
+            message = _message(page.first_sequence + index, record, around, wanted.records)
             if wanted.hides:
+                seen, message = message, decision_pb2.Decision()
+                message.CopyFrom(seen)
                 hide_others(message)
             yield message
+
+
+@lru_cache(maxsize=SHARED_MESSAGES)
+def _message(
+    sequence: int,
+    record: bytes,
+    hashes: tuple[bytes, bytes],
+    with_record: bool,  # noqa: FBT001 - a cache takes no keywords in another order
+) -> decision_pb2.Decision:
+    """Returns a decision as a message that must not be changed: other watches get it too."""
+    return decision_message(
+        sequence, codec.decode(record), hashes=hashes, record=record if with_record else b""
+    )
 
 
 def hide_others(message: decision_pb2.Decision) -> None:

@@ -188,6 +188,7 @@ async def test_a_confined_auditor_sees_its_part(guarded):
         pb.NextDispatchRequest(pools=[POOL], worker_id="w", max_dispatches=2), **_as("worker")
     )
     list_ = guarded.audit.ListDecisions
+    whole = await list_(audit_service_pb2.ListDecisionsRequest(), **_as("auditor"))
     page = await list_(audit_service_pb2.ListDecisionsRequest(page_size=1000), **_as("acme"))
     records = await refused(
         list_(audit_service_pb2.ListDecisionsRequest(include_records=True), **_as("acme"))
@@ -207,6 +208,8 @@ async def test_a_confined_auditor_sees_its_part(guarded):
     assert {x.user_id for x in page.decisions} == {"acme/u"}
     assert b"bob" not in page.SerializeToString()
     assert b"bob" not in explained.SerializeToString()
+    assert list(others.decisions) == list(whole.decisions), "what is hidden is hidden in a copy"
+    assert any(x.dispatched.runner_up for x in whole.decisions)
     assert records.reason == "RECORDS_DENIED"
     assert hidden.reason == "SEQUENCE_UNKNOWN"
 
