@@ -43,7 +43,7 @@ def options(settings: Settings) -> list[tuple[str, int]]:
 
     Two processes never share a port.  Clients may keep idle calls and connections alive by pings as
     often as `keepalive_min_seconds`; a connection that answers no ping is closed, so that a caller
-    whose machine has gone is noticed.
+    whose machine has gone, or whose process stands still, is noticed.
     """
     return [
         ("grpc.so_reuseport", 0),
@@ -52,6 +52,8 @@ def options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", settings.message_bytes),
         ("grpc.keepalive_time_ms", settings.keepalive_seconds * _MILLIS),
         ("grpc.keepalive_timeout_ms", settings.keepalive_timeout_seconds * _MILLIS),
+        # What a process that stands still runs into: its machine acknowledges what it is sent.
+        ("grpc.http2.ping_timeout_ms", settings.keepalive_timeout_seconds * _MILLIS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         (

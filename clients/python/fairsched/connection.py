@@ -59,6 +59,8 @@ def channel_options(extra: Options = ()) -> list[tuple[str, int | str]]:
         ("grpc.max_reconnect_backoff_ms", RECONNECT_BACKOFF_MAX_MS),
         ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        # What a peer that stands still runs into: its machine acknowledges what it is sent.
+        ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.use_local_subchannel_pool", 1),
