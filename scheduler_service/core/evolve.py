@@ -219,6 +219,8 @@ def _lease_ended(state: State, x: d.LeaseEnded) -> None:
     _drop_lease(state, pool, request)
     state.old_leases[x.lease_id] = (x.pool, x.request_id)
     request.old_leases = (*request.old_leases, x.lease_id)
+    if x.cause is d.LeaseEndCause.GIVEN_BACK:
+        request.given_back = (*request.given_back, x.lease_id)
     request.lease = None
     request.state = d.RequestState.REDELIVERY
     request.failures = x.failures_after

@@ -209,6 +209,7 @@ def remember(state: State, pool: Pool, request: Request, how: RequestState, reas
         request.first_dispatch_ns,
         state.now_ns,
         request.attempts,
+        request.given_back,
     )
     pool.forget_queue.append((state.now_ns, request.request_id, past))
     del pool.requests[request.request_id]

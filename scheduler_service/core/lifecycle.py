@@ -110,6 +110,12 @@ def _complete_late(state: State, x: c.Complete) -> c.Finished:
     gone = pool.gone.get(request_id)
     if gone is not None and gone.lease_id == x.lease_id:
         return c.Finished(name, request_id, gone.state, c.Existing.REPEATED)
+    known = pool.requests.get(request_id) or gone
+    if known is not None and x.lease_id in known.given_back:
+        dead = pool.dead.get(request_id)
+        ended_it = dead is not None and dead.old_leases[-1] == x.lease_id
+        how = d.RequestState.DEAD_LETTERED if ended_it else d.RequestState.REDELIVERY
+        return c.Finished(name, request_id, how, c.Existing.REPEATED)
     raise _late(pool, request_id, x.lease_id)
 
 

@@ -88,6 +88,7 @@ class Request:
         givers: (worker, until when it is not offered the request again), of who gave it back.
         last_error: Text of its last failure.
         old_leases: Leases it has had before.
+        given_back: Those of them that their holder gave back.
         newer, older: Neighbours in the queue of its user and class.
     """
 
@@ -103,6 +104,7 @@ class Request:
         "expire_ns",
         "failures",
         "first_dispatch_ns",
+        "given_back",
         "givers",
         "kv_tokens",
         "labels",
@@ -176,6 +178,7 @@ class Request:
         self.givers: tuple[tuple[str, int], ...] = ()
         self.last_error: str = ""
         self.old_leases: tuple[str, ...] = ()
+        self.given_back: tuple[str, ...] = ()
         self.newer: Request | None = None
         self.older: Request | None = None
 
@@ -187,6 +190,7 @@ class Gone(msgspec.Struct, gc=False):
         reason: Why it ended; for SUCCEEDED and FAILED the text its worker gave.
         lease_id: The lease it ended under, or empty.
         end_ns: When it ended.
+        given_back: Leases of it that their holder gave back.
     """
 
     request_id: str
@@ -202,3 +206,4 @@ class Gone(msgspec.Struct, gc=False):
     first_dispatch_ns: int
     end_ns: int
     attempts: int
+    given_back: tuple[str, ...] = ()

@@ -101,6 +101,7 @@ class RequestImage(msgspec.Struct):
     givers: tuple[tuple[str, int], ...]
     last_error: str
     old_leases: tuple[str, ...]
+    given_back: tuple[str, ...] = ()
 
 
 class WorkerImage(msgspec.Struct):

@@ -7,6 +7,7 @@ import pytest
 
 from fairsched.v1 import admin_service_pb2, decision_pb2, policy_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
+from scheduler_service.app.workers import give_back
 from tests.support.live import FAILED, GIVEN_BACK, POOL, SUCCEEDED, refused, seconds
 
 S = decision_pb2
@@ -48,6 +49,21 @@ async def test_a_repeat_gets_the_first_answer(service):
     assert again.duplicate
 
 
+async def test_a_repeated_give_back_gets_the_first_answer(service):
+    """Before, while and after another worker runs it: what was given back stays given back."""
+    first = await service.leased("a", "w1")
+    answers = [await service.complete(first.lease_id, GIVEN_BACK) for _ in range(2)]
+    (second,) = (await service.next("w2")).dispatches
+    answers.append(await service.complete(first.lease_id, GIVEN_BACK))
+    await service.complete(second.lease_id)
+    records = service.engine.state.sequence
+    answers.append(await service.complete(first.lease_id, SUCCEEDED))
+
+    assert [x.state for x in answers] == [S.REQUEST_STATE_REDELIVERY] * 4
+    assert [x.duplicate for x in answers] == [False, True, True, True]
+    assert service.engine.state.sequence == records
+
+
 async def test_each_item_of_a_batch_has_its_own_result(service):
     """BatchComplete ends what it can and says what it cannot."""
     one = await service.leased("a")
@@ -83,7 +99,7 @@ async def test_a_given_back_request_goes_to_another_worker_first(service):
 async def test_a_superseded_lease_changes_nothing(service):
     """A worker that comes late is told that another one has the request."""
     dispatch = await service.leased("a", "slow")
-    await service.complete(dispatch.lease_id, GIVEN_BACK)
+    give_back(service.engine, [dispatch.lease_id])
     (again,) = (await service.next("fast")).dispatches
 
     late = await refused(service.complete(dispatch.lease_id))

@@ -1,10 +1,12 @@
 """Leases: one at a time, fenced, redelivered first and for free, given up at max_attempts."""
 
+import msgspec
 import pytest
 from hypothesis import given
 
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core import snapshot
 from scheduler_service.core.errors import Denied, Superseded, Unknown, WrongState
 from scheduler_service.core.policy import SECOND_NS
 from tests.support import watches
@@ -174,6 +176,54 @@ def test_a_request_given_back_is_kept_from_its_giver_for_a_while():
     assert not driver.next()
     driver.now_ns += 1
     assert driver.next()[0].attempt == 1, "a polite give-back is not held against it"
+
+
+def _given_back(driver, lease_id):
+    answer = driver.complete(lease_id, d.Outcome.GIVEN_BACK)
+    return answer.state, answer.existing
+
+
+def test_a_doubled_give_back_gets_the_first_answer():
+    """Whatever has become of the request since, and after a restart from a snapshot."""
+    driver, first = leased()
+    told = [_given_back(driver, first.lease_id)]
+    second = driver.next(worker="w2")[0]
+    told.append(_given_back(driver, first.lease_id))
+    driver.complete(second.lease_id)
+    told.append(_given_back(driver, first.lease_id))
+    before, records = driver.digest(), len(driver.log)
+    driver.state = snapshot.restore(snapshot.dump(driver.state))
+    told.append(_given_back(driver, first.lease_id))
+
+    redelivery = d.RequestState.REDELIVERY
+    assert told == [(redelivery, c.Existing.NEW)] + [(redelivery, c.Existing.REPEATED)] * 3
+    assert (driver.digest(), len(driver.log)) == (before, records)
+
+
+def test_a_doubled_give_back_that_was_the_last_one_says_so_again():
+    """A limit of attempts that was lowered meanwhile ends a request that is given back."""
+    driver, first = leased(LOST)
+    driver.advance(11)
+    second = driver.next(worker="w2")[0]
+    driver.configure(msgspec.structs.replace(LOST, max_attempts=1))
+    told = [_given_back(driver, second.lease_id) for _ in range(2)]
+    with pytest.raises(WrongState, match="has ended"):
+        driver.complete(first.lease_id)
+
+    dead = d.RequestState.DEAD_LETTERED
+    assert told == [(dead, c.Existing.NEW), (dead, c.Existing.REPEATED)]
+
+
+def test_a_give_back_is_remembered_as_long_as_its_request():
+    """After the retention time nobody knows the lease any more."""
+    driver, first = leased()
+    driver.complete(first.lease_id, d.Outcome.GIVEN_BACK)
+    driver.complete(driver.next(worker="w2")[0].lease_id)
+    driver.advance(driver.state.pools[POOL].policy.retention_ns // SECOND_NS + 1)
+    driver.enqueue("b", "b")
+    driver.cancel("b")
+    with pytest.raises(Unknown):
+        driver.complete(first.lease_id, d.Outcome.GIVEN_BACK)
 
 
 def test_after_so_many_expiries_a_request_is_dead_lettered():
