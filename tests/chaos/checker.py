@@ -1,8 +1,8 @@
 """What the log of a chaotic run has to say, checked record by record.
 
 The oracle re-decides every record.  On top of it, and without it: every accepted request ends
-exactly once, no request has two live leases, and what `GetStats` said at a sequence is what the
-log holds at that sequence.
+exactly once, no request has two live leases, what `GetStats` said at a sequence is what the log
+holds at that sequence, and time never goes back nor leaps while the service runs.
 """
 
 from dataclasses import dataclass, field
@@ -29,12 +29,17 @@ class Sample(NamedTuple):
 
 @dataclass
 class Verdict:
-    """What was found in the log."""
+    """What was found in the log.
+
+    Attributes:
+        longest_life_s: Longest time between two starts by the times of the records, seconds.
+    """
 
     records: int = 0
     accepted: int = 0
     ended: int = 0
     samples: int = 0
+    longest_life_s: float = 0.0
     kinds: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -47,15 +52,18 @@ class _Book:
         self.leased: dict[str, str] = {}
         self.due_again: set[str] = set()
         self.dead: set[str] = set()
-        self.ends: dict[str, int] = {}
+        self.alive: set[str] = set()
+        self.ended = 0
         self.problems: list[str] = []
 
     def take(self, x: Any) -> None:
         """Follows one record."""
         match x:
             case d.Accepted():
+                if x.request_id in self.alive:
+                    self.problems.append(f"{x.request_id} was accepted twice")
                 self.waiting.add(x.request_id)
-                self.ends[x.request_id] = 0
+                self.alive.add(x.request_id)
             case d.Dispatched():
                 if x.request_id in self.leased:
                     self.problems.append(f"{x.request_id} has two live leases")
@@ -78,9 +86,10 @@ class _Book:
                 self.dead.discard(x.request_id)
 
     def _end(self, request_id: str) -> None:
-        self.ends[request_id] += 1
-        if self.ends[request_id] > 1:
+        if request_id not in self.alive:
             self.problems.append(f"{request_id} ended twice")
+        self.alive.discard(request_id)
+        self.ended += 1
 
     def sample(self, sequence: int) -> Sample:
         """Returns what `GetStats` should say now."""
@@ -89,12 +98,30 @@ class _Book:
         )
 
 
+class _Times:
+    """The times of the records: they never go back."""
+
+    def __init__(self) -> None:
+        self.longest_life_ns = 0
+        self.problems: list[str] = []
+        self._start_ns = self._last_ns = 0
+
+    def take(self, sequence: int, x: Any) -> None:
+        """Follows one record."""
+        if x.now_ns < self._last_ns:
+            self.problems.append(f"time goes back at {sequence}")
+        if isinstance(x, d.LogOpened | d.Recovered) or not self._start_ns:
+            self._start_ns = x.now_ns
+        self._last_ns = x.now_ns
+        self.longest_life_ns = max(self.longest_life_ns, x.now_ns - self._start_ns)
+
+
 def check(directory: Path, samples: list[Sample]) -> Verdict:
     """Reads the whole log of a stopped service."""
     store = SqliteStore(
         DataDirectory(directory), durability=Durability.NONE, report=lambda *_, **__: None
     )
-    verdict, book, oracle = Verdict(), _Book(), Oracle()
+    verdict, book, times, oracle = Verdict(), _Book(), _Times(), Oracle()
     due = {sample.sequence: sample for sample in samples}
     try:
         sequence = 0
@@ -106,6 +133,7 @@ def check(directory: Path, samples: list[Sample]) -> Verdict:
                 verdict.accepted += kind == "Accepted"
                 verdict.problems += [str(x) for x in oracle.feed(sequence, record)]
                 book.take(record)
+                times.take(sequence, record)
                 told = due.get(sequence)
                 if told is not None:
                     verdict.samples += 1
@@ -114,9 +142,10 @@ def check(directory: Path, samples: list[Sample]) -> Verdict:
     finally:
         store.close()
     verdict.records = sequence
-    verdict.ended = sum(book.ends.values())
-    alive = [name for name, ends in book.ends.items() if ends == 0]
-    verdict.problems += book.problems + [f"{name} never ended" for name in alive]
+    verdict.ended = book.ended
+    verdict.longest_life_s = times.longest_life_ns / 1e9
+    verdict.problems += book.problems + times.problems
+    verdict.problems += [f"{name} never ended" for name in sorted(book.alive)]
     return verdict
 
 

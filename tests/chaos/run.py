@@ -3,7 +3,8 @@
     python -m tests.chaos.run --seconds 600 --seed 1
 
 Gateways enqueue, repeat, cancel and drop; workers die, freeze, double and come too late; the
-service is killed, stopped and frozen.  At the end everything is drained and the log is judged.
+service is killed, stopped and frozen; its wall clock is set forward and back by up to hours (where
+there is a C compiler).  At the end everything is drained and the log is judged.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from tests.chaos.actors import POOL, SUCCEEDED, Actor, Gateway, Worker
 from tests.chaos.checker import Sample, Verdict, check
 from tests.support.child import Child
 from tests.support.live import seconds
+from tests.support.wall_clock import COMPILER, WallClock
 
 FILE = """
 [pools.default]
@@ -40,6 +42,8 @@ max_in_flight_per_user = 6
 aging_min_sample = 16
 """
 SETTINGS: dict[str, Any] = {"snapshot_records": 2000, "grace_seconds": 2}
+CLOCK_OFF_BY_S = [0, -6 * 3600, -3600, -90, 90, 700, 3600, 6 * 3600]
+"""By how much the wall clock is wrong at most is far below the retention of the log."""
 
 
 class Stage:
@@ -49,16 +53,25 @@ class Stage:
         self.folder = folder
         self.rng = rng
         self.restarts = 0
+        self.freezes = 0
+        self.clock_steps = 0
         self.channel: grpc.aio.Channel | None = None
         self._config = folder / "config.toml"
         self._config.write_text(FILE)
         self._child: Child | None = None
+        self._clock = WallClock(folder) if COMPILER else None
         self.scheduler: Any = None
         self.admin: Any = None
 
     async def start(self) -> None:
         """Starts the service and connects everybody to it."""
-        self._child = Child(self.folder / "data", config_file=str(self._config), **SETTINGS)
+        environment = self._clock.environment if self._clock else None
+        self._child = Child(
+            self.folder / "data",
+            environment=environment,
+            config_file=str(self._config),
+            **SETTINGS,
+        )
         port = await self._child.serving()
         old, self.channel = self.channel, grpc.aio.insecure_channel(f"127.0.0.1:{port}")
         self.scheduler = scheduler_service_pb2_grpc.SchedulerServiceStub(self.channel)
@@ -67,14 +80,20 @@ class Stage:
             await old.close()
 
     async def trouble(self) -> None:
-        """Kills, stops or freezes the service."""
+        """Sets the clock, if there is one to set; kills, stops or freezes the service, or not."""
         child = self._child
         assert child is not None
+        if self._clock is not None and self.rng.random() < 0.6:
+            self._clock.step(self.rng.choice(CLOCK_OFF_BY_S) - self._clock.offset_s)
+            self.clock_steps += 1
+            if self.rng.random() < 0.5:
+                return
         dice = self.rng.random()
         if dice < 0.3:
             child.signal(signal.SIGSTOP)
             await asyncio.sleep(self.rng.uniform(0.2, 2.0))
             child.signal(signal.SIGCONT)
+            self.freezes += 1
             return
         if dice < 0.8:
             await asyncio.to_thread(child.kill)
@@ -135,6 +154,8 @@ async def chaos(folder: Path, *, duration_s: float, seed: int) -> tuple[Verdict,
     """Runs for about `duration_s` and returns the verdict and what was done."""
     rng = random.Random(seed)
     stage, samples, stop = Stage(folder, rng), [], asyncio.Event()
+    loop = asyncio.get_running_loop()
+    start = loop.time()
     try:
         await stage.start()
         actors: list[Actor] = [
@@ -143,7 +164,6 @@ async def chaos(folder: Path, *, duration_s: float, seed: int) -> tuple[Verdict,
         ]
         tasks = [asyncio.create_task(one.run(stop)) for one in actors]
         watch = asyncio.create_task(stage.watch(samples, stop))
-        loop = asyncio.get_running_loop()
         end = loop.time() + duration_s
         while loop.time() < end:
             await asyncio.sleep(min(rng.uniform(2, 10), max(end - loop.time(), 0.1)))
@@ -159,8 +179,17 @@ async def chaos(folder: Path, *, duration_s: float, seed: int) -> tuple[Verdict,
         stage.end()
         if stage.channel is not None:
             await stage.channel.close()
-    done = {"calls": sum(one.calls for one in actors), "restarts": stage.restarts}
-    return check(folder / "data", samples), done
+    done = {
+        "calls": sum(one.calls for one in actors),
+        "restarts": stage.restarts,
+        "freezes": stage.freezes,
+        "clock_steps": stage.clock_steps,
+    }
+    lasted_s = loop.time() - start
+    verdict = check(folder / "data", samples)
+    if verdict.longest_life_s > lasted_s:
+        verdict.problems.append(f"time leapt: {verdict.longest_life_s} s passed in {lasted_s} s")
+    return verdict, done
 
 
 def main() -> int:

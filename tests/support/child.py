@@ -45,11 +45,26 @@ class FaultyStore:
 class Child:
     """A running child process.
 
+    Args:
+        data_dir: Its data directory.
+        fault: How its store misbehaves, if it does.
+        good: After how many groups.
+        environment: Added to this process's own.
+        flags: Settings.
+
     Attributes:
         events: What it reported so far.
     """
 
-    def __init__(self, data_dir: Path, *, fault: str = "", good: int = 0, **flags: Any) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        fault: str = "",
+        good: int = 0,
+        environment: dict[str, str] | None = None,
+        **flags: Any,
+    ) -> None:
         self.data_dir = data_dir
         self.port_file = data_dir.with_name(data_dir.name + ".port")
         self.port_file.unlink(missing_ok=True)
@@ -57,11 +72,11 @@ class Child:
         flags = {"listen": "127.0.0.1:0", "http_listen": "", **flags}
         flags |= {"data_dir": str(data_dir), "port_file": str(self.port_file)}
         plan = json.dumps({"flags": flags, "fault": fault, "good": good})
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("FAIRSCHED_")}
+        own = {k: v for k, v in os.environ.items() if not k.startswith("FAIRSCHED_")}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.child", plan],
             cwd=ROOT,
-            env=environment,
+            env=own | (environment or {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
