@@ -7,6 +7,7 @@ SIGKILL.  The commands put their own handlers in its place.
 
 import os
 import signal
+import sys
 from types import FrameType
 
 
@@ -18,6 +19,9 @@ def main() -> None:
     """Runs the command line."""
     if os.getpid() == 1:
         signal.signal(signal.SIGTERM, _end)
+    if sys.argv[1:2] != ["serve"]:
+        # People are told in our words why a connection failed; gRPC reads this as it is loaded.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from scheduler_service import cli  # noqa: PLC0415 - takes a second, and comes after the signal
 
     cli.main()

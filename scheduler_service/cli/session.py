@@ -24,7 +24,7 @@ import typer
 from google.protobuf.message import Message
 
 from fairsched import Fairsched, Tls, errors
-from scheduler_service.cli import output
+from scheduler_service.cli import away, output
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
@@ -169,10 +169,8 @@ def remote(command: Callable[..., None]) -> Callable[..., None]:
 def fail(error: errors.FairschedError, target: str) -> NoReturn:
     """Says what went wrong in one line, and ends with the exit code for it."""
     text = str(error)
-    if isinstance(error, errors.UnavailableError) and not error.reason:
-        text = f"nobody answers at {target}: {error.message}"
-    elif isinstance(error, errors.DeadlineError):
-        text = f"no answer from {target} in time"
+    if isinstance(error, errors.UnavailableError | errors.DeadlineError):
+        text = away.sentence(error, target)
     elif isinstance(error, errors.CallError) and error.retry_after:
         text += f" (try again in {output.span(error.retry_after)})"
     output.err.print(output.safe(f"fairsched: {text}"), style="red")

@@ -38,6 +38,8 @@ def tail(
     )
     try:
         if follow:
+            # Once it has answered, it may come and go.
+            session.client.audit.ListDecisions(pb.ListDecisionsRequest(page_size=1))
             decisions = session.client.watch(after, wanted)
         else:
             page = pb.ListDecisionsRequest(after_sequence=after or 0, filter=wanted, page_size=1000)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fairsched import errors
 from fairsched.v1 import admin_service_pb2 as pb
-from scheduler_service.cli import output
+from scheduler_service.cli import away, output
 from scheduler_service.cli.explain import only_pool
 from scheduler_service.cli.session import Session, remote
 
@@ -115,8 +115,9 @@ def top(
                     sample = take(session, name)
                     rates.add(sample)
                     live.update(frame(sample, rates, users), refresh=True)
-                except errors.UnavailableError as error:
-                    live.update(Text(f"{error}\ntrying again …", style="red"), refresh=True)
+                except (errors.UnavailableError, errors.DeadlineError) as error:
+                    text = f"{away.sentence(error, session.target)}\ntrying again …"
+                    live.update(Text(text, style="red"), refresh=True)
                 time.sleep(interval)
     except KeyboardInterrupt:
         return
