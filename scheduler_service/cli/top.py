@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 import time
 from typing import Annotated
 
@@ -24,6 +25,19 @@ PAGE = 1000
 
 BAR = 7
 """Width of a bar, characters."""
+
+COLUMNS = (
+    ("user", 0),
+    (">weight", 70),
+    (">waiting", 0),
+    (">leased", 0),
+    (">oldest", 45),
+    ("=above v", 78),
+    (">units", 50),
+    ("=share", 90),
+    (f">in {SHARE_WINDOW_S:.0f} s", 0),
+)
+"""Columns, and how wide the terminal must be for each."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,10 +152,8 @@ def frame(sample: Sample, rates: Rates, limit: int) -> RenderableType:
     charged = rates.charged()
     total = sum(charged.values())
     bound = pool.fairness_bound_micros if pool.HasField("fairness_bound_micros") else 0
-    shown = output.table(
-        "user", ">weight", ">waiting", ">leased", ">oldest", "=above v", ">units",
-        "=share", f">in {SHARE_WINDOW_S:.0f} s",
-    )  # fmt: skip
+    fits = [output.out.width >= least for _, least in COLUMNS]
+    shown = output.table(*itertools.compress((name for name, _ in COLUMNS), fits))
     busiest = sorted(
         (
             user
@@ -153,8 +165,7 @@ def frame(sample: Sample, rates: Rates, limit: int) -> RenderableType:
     for user in busiest[:limit]:
         above = user.meter_micros - pool.virtual_time_micros
         share = charged.get(user.user_id, 0) / total if total else 0.0
-        output.row(
-            shown,
+        cells = (
             user.user_id,
             output.weight(user.weight_milli),
             user.waiting_count,
@@ -165,6 +176,7 @@ def frame(sample: Sample, rates: Rates, limit: int) -> RenderableType:
             _bar(share, "green"),
             f"{share:.1%}",
         )
+        output.row(shown, *itertools.compress(cells, fits))
     parts: list[RenderableType] = [*_head(sample, rates), shown]
     if len(busiest) > limit:
         parts.append(Text(f"… and {len(busiest) - limit} more busy users", style="dim"))
