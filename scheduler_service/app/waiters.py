@@ -18,7 +18,7 @@ from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import LimitReached, SchedulerError
 
-_MAKES_DISPATCHABLE = (
+_WAKES = (
     d.Accepted,
     d.Rejoined,
     d.LeaseEnded,
@@ -27,7 +27,9 @@ _MAKES_DISPATCHABLE = (
     d.Requeued,
     d.Ended,
     d.Completed,
+    d.PoolDeleted,
 )
+"""After these a request may be dispatchable that was not, or a call has become impossible."""
 
 _OFFERS_MAX = 100
 
@@ -130,7 +132,7 @@ class Waiters:
         if not decisions:
             self._dirty.update(self._by_pool)
         for decision in decisions:
-            if isinstance(decision, _MAKES_DISPATCHABLE) and decision.pool in self._by_pool:
+            if isinstance(decision, _WAKES) and decision.pool in self._by_pool:
                 self._dirty.add(decision.pool)
         if self._dirty:
             self._look_soon()

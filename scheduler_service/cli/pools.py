@@ -86,9 +86,15 @@ def update_pool(
 
 @app.command("delete")
 @remote
-def delete_pool(session: Session, pool: PoolName) -> None:
-    """Deletes a pool that holds no request."""
-    response = session.client.admin.DeletePool(pb.DeletePoolRequest(pool=pool))
+def delete_pool(
+    session: Session,
+    pool: PoolName,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also while workers serve it; they are told so.")
+    ] = False,
+) -> None:
+    """Deletes a pool that holds no request and is served by no worker."""
+    response = session.client.admin.DeletePool(pb.DeletePoolRequest(pool=pool, force=force))
     if not session.json_or([response]):
         output.out.print(output.safe(f"Pool {pool} is deleted."))
 

@@ -12,6 +12,9 @@ from scheduler_service.core.policy import POOLS_MAX, WORKERS_MAX
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import Flow, Pool, State, UserSettings
 
+_NAMES_MAX = 5
+"""Workers named in a refusal."""
+
 
 def configure_pool(state: State, x: c.ConfigurePool, log: list[d.Decision]) -> None:
     """Creates a pool or changes its policy.
@@ -53,11 +56,11 @@ def _rejoin_all(state: State, pool: Pool, now_ns: int, log: list[d.Decision]) ->
 
 
 def delete_pool(state: State, x: c.DeletePool, log: list[d.Decision]) -> None:
-    """Deletes a pool that holds no request.
+    """Deletes a pool that holds no request and that no worker asks for work.
 
     Raises:
         Unknown: POOL_UNKNOWN.
-        WrongState: POOL_NOT_EMPTY.
+        WrongState: POOL_NOT_EMPTY, or POOL_HAS_WORKERS unless it is forced.
     """
     pool = pool_named(state, x.pool)
     if pool.requests:
@@ -66,6 +69,16 @@ def delete_pool(state: State, x: c.DeletePool, log: list[d.Decision]) -> None:
             f"Pool {x.pool!r} holds {len(pool.requests)} requests.",
             pool=x.pool,
             requests=len(pool.requests),
+        )
+    serving = {w.name for w in state.workers.values() if x.pool in w.pools and not w.draining}
+    if serving and not x.force:
+        some = ", ".join(repr(name) for name in sorted(serving)[:_NAMES_MAX])
+        more = f" and {len(serving) - _NAMES_MAX} more" if len(serving) > _NAMES_MAX else ""
+        raise WrongState(
+            "POOL_HAS_WORKERS",
+            f"Pool {x.pool!r} is served by {some}{more}.",
+            pool=x.pool,
+            workers=f"{some}{more}",
         )
     for request_id in list(pool.dead):
         drop_dead_letter(state, pool, request_id, x.now_ns, log, x.peer)

@@ -179,9 +179,10 @@ class ConfigurePool(Command, frozen=True, kw_only=True, gc=False):
 
 
 class DeletePool(Command, frozen=True, kw_only=True, gc=False):
-    """Deletes a pool that holds no waiting and no leased request."""
+    """Deletes a pool without requests and, unless it is forced, without workers."""
 
     pool: str
+    force: bool = False
 
 
 class ConfigureUser(Command, frozen=True, kw_only=True, gc=False):

@@ -59,7 +59,7 @@ class Unknown(SchedulerError):
 
 
 class WrongState(SchedulerError):
-    """LEASE_EXPIRED, REQUEST_ENDED, POOL_NOT_EMPTY, NOT_DEAD_LETTERED, POOL_MODE."""
+    """LEASE_EXPIRED, POOL_MODE, POOL_NOT_EMPTY, POOL_HAS_WORKERS, NOT_DEAD_LETTERED."""
 
 
 class Superseded(SchedulerError):

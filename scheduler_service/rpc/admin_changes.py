@@ -79,18 +79,18 @@ class AdminChanges(AdminDesk):
         engine.apply(command)
 
     def delete_pool(self, x: pb.DeletePoolRequest, caller: Identity) -> pb.DeletePoolResponse:
-        """Deletes a pool that holds no request.
+        """Deletes a pool that holds no request and that no worker asks for work.
 
         Raises:
             InvalidCommand: Names every bad field.
             Denied: POOL_DENIED, USER_DENIED.
             Unknown: POOL_UNKNOWN.
-            WrongState: POOL_NOT_EMPTY.
+            WrongState: POOL_NOT_EMPTY, POOL_HAS_WORKERS.
         """
         require_all_users(caller)
         pool = self.known_pool(x.pool, caller, Checks())
         engine = self.engine
-        engine.apply(c.DeletePool(**self.stamp(caller), pool=pool.name))
+        engine.apply(c.DeletePool(**self.stamp(caller), pool=pool.name, force=x.force))
         return pb.DeletePoolResponse()
 
     # -- users --------------------------------------------------------------------------------

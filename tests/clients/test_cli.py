@@ -87,6 +87,19 @@ def test_pools(run, pool):
     assert name not in {one["pool"] for one in lines(run("pools", "list", "--json").output)}
 
 
+def test_a_pool_with_workers_is_deleted_on_purpose_only(run, target, pool):
+    """The refusal says who is there, in one line."""
+    name = f"{pool}-served"
+    run("pools", "create", name)
+    with Fairsched(target) as client:
+        client.scheduler.RegisterWorker(pb.RegisterWorkerRequest(worker_id="gpu-7", pools=[name]))
+    refused = run("pools", "delete", name, code=session.EXIT_REFUSED)
+    assert "gpu-7" in refused.stderr
+    assert "POOL_HAS_WORKERS" in refused.stderr
+    run("pools", "delete", name, "--force")
+    assert name not in run("pools", "list").output
+
+
 def test_users(run, pool, filled):
     """Users are listed with what they wait for; a weight and a cap can be set."""
     assert "zeta" in run("users", "list", pool, "--busy").output

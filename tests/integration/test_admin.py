@@ -9,6 +9,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 
 from fairsched.v1 import admin_service_pb2 as pb
 from fairsched.v1 import audit_service_pb2, decision_pb2, policy_pb2
+from fairsched.v1 import scheduler_service_pb2 as scheduler_pb
 from scheduler_service.core import commands as c
 from scheduler_service.core import snapshot
 from scheduler_service.core.policy import PRESETS
@@ -101,6 +102,50 @@ async def test_repeating_changes_nothing(service):
 
     assert service.engine.state.sequence == before
     assert answers[0] == answers[1]
+
+
+async def _registered(service, worker_id, *pools):
+    request = scheduler_pb.RegisterWorkerRequest(worker_id=worker_id, pools=pools)
+    return (await service.scheduler.RegisterWorker(request)).session_id
+
+
+async def test_a_pool_with_workers_is_not_deleted_by_the_way(service):
+    """It names the workers that are there for it; who drains or serves others only is not."""
+    await _pool(service, "p")
+    for worker_id, pools in (("both", ("p", POOL)), ("only", ("p",)), ("other", (POOL,))):
+        await _registered(service, worker_id, *pools)
+    delete = pb.DeletePoolRequest(pool="p")
+    refusals = [await refused(service.admin.DeletePool(delete))]
+    await service.scheduler.DrainWorker(scheduler_pb.DrainWorkerRequest(worker_id="both"))
+    refusals.append(await refused(service.admin.DeletePool(delete)))
+    await service.scheduler.DrainWorker(scheduler_pb.DrainWorkerRequest(worker_id="only"))
+    await service.admin.DeletePool(delete)
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    assert [(x.code, x.reason) for x in refusals] == [(code, "POOL_HAS_WORKERS")] * 2
+    assert [x.metadata["workers"] for x in refusals] == ["'both', 'only'", "'only'"]
+    assert "p" not in service.engine.state.pools
+
+
+async def test_a_pool_that_is_deleted_by_force_tells_its_workers(service):
+    """Calls that wait end at once; a worker that serves another pool too goes on with that."""
+    await _pool(service, "p")
+    session_id = await _registered(service, "both", "p", POOL)
+    parked = [
+        asyncio.ensure_future(service.next(session_id=session_id, wait=60)),
+        asyncio.ensure_future(service.next("plain", pools=["p"], wait=60)),
+    ]
+    await service.until(lambda: service.app.waiters.count == 2)
+    await service.admin.DeletePool(pb.DeletePoolRequest(pool="p", force=True))
+    async with asyncio.timeout(0.5):
+        refusals = [await refused(call) for call in parked]
+    refusals.append(await refused(service.next(session_id=session_id)))
+    await service.enqueue("a")
+    anew = await _registered(service, "both", POOL)
+    (dispatch,) = (await service.next(session_id=anew)).dispatches
+
+    assert [x.reason for x in refusals] == ["POOL_UNKNOWN"] * 3
+    assert dispatch.request_id == "a"
 
 
 async def test_a_pool_with_requests_is_not_deleted(service):

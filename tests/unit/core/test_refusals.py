@@ -133,6 +133,19 @@ def test_pools_and_workers_are_bounded(monkeypatch):
     assert (pools.value.reason, workers.value.reason) == ("POOLS_FULL", "WORKERS_FULL")
 
 
+def test_workers_that_have_gone_do_not_keep_a_pool():
+    """Live ones do, five of them by name; after the time to live nobody is there for it."""
+    driver = Driver(policy("sfq", worker_ttl_ns=SECOND_NS))
+    for number in range(7):
+        driver.ask(worker=f"w{number}")
+    with pytest.raises(WrongState, match="'w0', 'w1', 'w2', 'w3', 'w4' and 2 more"):
+        driver.do(c.DeletePool, pool=POOL)
+    driver.advance(1)
+    driver.do(c.DeletePool, pool=POOL)
+
+    assert not driver.state.pools
+
+
 def test_a_pool_is_deleted_with_its_dead_letters_and_memory():
     """Once it holds no request; its name is free again."""
     rules = policy("sfq", max_attempts=1, hand_over_ns=0, lease_duration_ns=SECOND_NS)
@@ -141,7 +154,7 @@ def test_a_pool_is_deleted_with_its_dead_letters_and_memory():
     driver.enqueue("done", "a")
     driver.complete(driver.next(2)[1].lease_id)
     driver.advance(1)
-    driver.do(c.DeletePool, pool=POOL)
+    driver.do(c.DeletePool, pool=POOL, force=True)
     assert driver.of(d.DeadLetterDropped)
     assert not driver.state.pools
     assert not driver.state.old_leases

@@ -273,16 +273,23 @@ class DeletePoolRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     POOL_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
     pool: _builtins.str
     """Required. The pool."""
+    force: _builtins.bool
+    """Optional. Deletes it although workers serve it. Their next calls, and those
+    that wait, fail with `POOL_UNKNOWN`, also of workers that serve other pools
+    beside it: these register again without it.
+    """
     def __init__(
         self,
         *,
         pool: _builtins.str = ...,
+        force: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pool", b"pool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "pool", b"pool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

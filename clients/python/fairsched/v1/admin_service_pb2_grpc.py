@@ -166,10 +166,11 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeletePool(self, request, context):
-        """Deletes a pool that holds no request.
+        """Deletes a pool that holds no request and that no worker asks for work.
 
         Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and `FAILED_PRECONDITION`
-        (`POOL_NOT_EMPTY`).
+        (`POOL_NOT_EMPTY`; `POOL_HAS_WORKERS`, which names them, for workers that
+        are live and not draining).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -53,10 +53,11 @@ class AdminServiceStub:
     ListPools: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListPoolsRequest, _admin_service_pb2.ListPoolsResponse]
     """Lists the pools by name."""
     DeletePool: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.DeletePoolRequest, _admin_service_pb2.DeletePoolResponse]
-    """Deletes a pool that holds no request.
+    """Deletes a pool that holds no request and that no worker asks for work.
 
     Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and `FAILED_PRECONDITION`
-    (`POOL_NOT_EMPTY`).
+    (`POOL_NOT_EMPTY`; `POOL_HAS_WORKERS`, which names them, for workers that
+    are live and not draining).
     """
     SetUser: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetUserRequest, _admin_service_pb2.SetUserResponse]
     """Sets a user's weight and cap in a pool, whether or not it was heard of.
@@ -139,10 +140,11 @@ class AdminServiceAsyncStub(AdminServiceStub):
     ListPools: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListPoolsRequest, _admin_service_pb2.ListPoolsResponse]  # type: ignore[assignment]
     """Lists the pools by name."""
     DeletePool: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.DeletePoolRequest, _admin_service_pb2.DeletePoolResponse]  # type: ignore[assignment]
-    """Deletes a pool that holds no request.
+    """Deletes a pool that holds no request and that no worker asks for work.
 
     Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and `FAILED_PRECONDITION`
-    (`POOL_NOT_EMPTY`).
+    (`POOL_NOT_EMPTY`; `POOL_HAS_WORKERS`, which names them, for workers that
+    are live and not draining).
     """
     SetUser: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetUserRequest, _admin_service_pb2.SetUserResponse]  # type: ignore[assignment]
     """Sets a user's weight and cap in a pool, whether or not it was heard of.
@@ -252,10 +254,11 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.DeletePoolRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.DeletePoolResponse, _abc.Awaitable[_admin_service_pb2.DeletePoolResponse]]:
-        """Deletes a pool that holds no request.
+        """Deletes a pool that holds no request and that no worker asks for work.
 
         Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and `FAILED_PRECONDITION`
-        (`POOL_NOT_EMPTY`).
+        (`POOL_NOT_EMPTY`; `POOL_HAS_WORKERS`, which names them, for workers that
+        are live and not draining).
         """
 
     @_abc_1.abstractmethod
