@@ -382,6 +382,24 @@ class TestGatewaySession:
         assert (await service.state("plain")).state == S.REQUEST_STATE_WAITING
         assert (await service.state("running")).cancel_requested
 
+    async def test_a_stream_that_was_replaced_before_it_broke_keeps_its_places(self, service):
+        """What another stream has asked for under the same id waits on, in its old place."""
+        old, new = _gateway(service), _gateway(service)
+        items = [pb.SessionEnqueue(request=service.request(n), acquire=True) for n in "ab"]
+        await old.say(credits=10, enqueues=items)
+        await old.hear(until=lambda m: len(m.enqueue_results) == 2)
+        await service.enqueue("c")
+        await new.say(credits=10, enqueues=items)
+        heard = await new.hear(until=lambda m: len(m.enqueue_results) == 2)
+        old.call.cancel()
+        await service.until(lambda: (service.app.slots.streams, service.app.slots.calls) == (1, 2))
+        answer = await service.next("w", max_dispatches=3)
+        granted = await new.hear(until=lambda m: len(m.events) == 2)
+
+        assert [x.response.duplicate for x in heard.enqueue_results] == [True, True]
+        assert [x.request_id for x in answer.dispatches] == ["a", "b", "c"]
+        assert [x.WhichOneof("event") for x in granted.events] == ["granted", "granted"]
+
     async def test_a_grant_that_was_not_sent_frees_the_gate(self, tmp_path):
         """Without credits a grant is not told; when the stream breaks its place is free."""
         file = tmp_path / "gate.toml"

@@ -234,7 +234,9 @@ class SchedulerServiceServicer:
 
         Results come in the order of their items. Events are sent only against
         credits. When the stream ends, its requests that wait for a grant are
-        treated as with a dropped `Acquire`; all others stay.
+        cancelled at once, as with a dropped `Acquire`; all others stay. A gateway
+        that changes streams keeps their places by asking for them on the new one,
+        with the same ids, before it ends the old one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

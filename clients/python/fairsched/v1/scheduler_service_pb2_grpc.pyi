@@ -115,7 +115,9 @@ class SchedulerServiceStub:
 
     Results come in the order of their items. Events are sent only against
     credits. When the stream ends, its requests that wait for a grant are
-    treated as with a dropped `Acquire`; all others stay.
+    cancelled at once, as with a dropped `Acquire`; all others stay. A gateway
+    that changes streams keeps their places by asking for them on the new one,
+    with the same ids, before it ends the old one.
     """
     WorkerSession: _grpc.StreamStreamMultiCallable[_scheduler_service_pb2.WorkerSessionRequest, _scheduler_service_pb2.WorkerSessionResponse]
     """Does what `RegisterWorker`, `NextDispatch`, `RenewLease` and
@@ -228,7 +230,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
 
     Results come in the order of their items. Events are sent only against
     credits. When the stream ends, its requests that wait for a grant are
-    treated as with a dropped `Acquire`; all others stay.
+    cancelled at once, as with a dropped `Acquire`; all others stay. A gateway
+    that changes streams keeps their places by asking for them on the new one,
+    with the same ids, before it ends the old one.
     """
     WorkerSession: _aio.StreamStreamMultiCallable[_scheduler_service_pb2.WorkerSessionRequest, _scheduler_service_pb2.WorkerSessionResponse]  # type: ignore[assignment]
     """Does what `RegisterWorker`, `NextDispatch`, `RenewLease` and
@@ -398,7 +402,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Results come in the order of their items. Events are sent only against
         credits. When the stream ends, its requests that wait for a grant are
-        treated as with a dropped `Acquire`; all others stay.
+        cancelled at once, as with a dropped `Acquire`; all others stay. A gateway
+        that changes streams keeps their places by asking for them on the new one,
+        with the same ids, before it ends the old one.
         """
 
     @_abc_1.abstractmethod
