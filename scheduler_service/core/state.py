@@ -4,9 +4,9 @@
 `Backlog` and the timer heap are derived from it and may be tidied by a reader.
 
 Requests of one user and class form a doubly linked list through the requests themselves: any of
-them can leave in O(1), and a queue without requests costs nothing.  Links are cleared when a request
-leaves, so that what is linked is never part of a cycle: compiled, the garbage collector does not
-track these classes.
+them can leave in O(1), and a queue without requests costs nothing.  Links are cleared when a
+request leaves, so that nothing is left in a cycle: compiled, the garbage collector does not track
+these classes.
 """
 
 from collections import deque
