@@ -5,11 +5,13 @@ into force by a command, so that they stand in the log, survive a restart, and e
 be explained.
 """
 
-from scheduler_service.app.engine import Engine
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.policy import ClassBy, CostSource, PredictedClass
-from scheduler_service.core.state import Pool
+from scheduler_service.core.state import Pool, State
 from scheduler_service.estimator.cost import cost_of
 from scheduler_service.estimator.learning import PoolLearner, Usage
 
@@ -20,6 +22,26 @@ _TOKENS = CostSource.TOKENS
 
 _READ_AT = 1000
 """Completed requests that are gathered before they are tallied, at most."""
+
+
+class Taught(Protocol):
+    """What a teacher needs of the one that decides: the service's engine, or a simulator's."""
+
+    @property
+    def state(self) -> State:
+        """Everything; the teacher only reads it."""
+
+    def now_ns(self) -> int:
+        """Returns the time for the next command, nanoseconds."""
+
+    def nonce(self) -> str:
+        """Returns text for the ids of one command."""
+
+    def on(self, kinds: Iterable[type[d.Decision]], handler: Callable[[Any], None]) -> None:
+        """Has `handler` told of every decision of these kinds."""
+
+    def apply(self, command: c.UpdateEstimator) -> Any:
+        """Decides one command."""
 
 
 class Teacher:
@@ -33,7 +55,7 @@ class Teacher:
         learners: By pool; for metrics and statistics.
     """
 
-    def __init__(self, engine: Engine, interval_ns: int) -> None:
+    def __init__(self, engine: Taught, interval_ns: int) -> None:
         self._engine = engine
         self._interval_ns = interval_ns
         self._next_ns: dict[str, int] = {}

@@ -96,6 +96,7 @@ for _name, _help in (
     ("simulate", "Run one policy over one request stream."),
     ("compare", "Compare policies over request streams."),
     ("reproduce", "Reproduce the figures and tables of the two documents."),
+    ("caps", "Show how far estimates from output caps are from real cost."),
     ("tune", "Find the policy that meets your goals on your own trace."),
 ):
     app.command(_name, help=_help, context_settings=late.SETTINGS, rich_help_panel=_EVALUATE)(

@@ -12,6 +12,7 @@ import msgspec
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.application import Application
+from scheduler_service.app.estimate import estimate
 from scheduler_service.app.limits import (
     DAY_NS,
     ID_BYTES_MAX,
@@ -26,17 +27,9 @@ from scheduler_service.core import commands as c
 from scheduler_service.core.admission import pool_named
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.errors import Denied, InvalidCommand
-from scheduler_service.core.policy import COST_MAX, ClassBy, CostSource, PredictedClass
+from scheduler_service.core.policy import COST_MAX, CostSource, PredictedClass
 from scheduler_service.core.state import Pool
-from scheduler_service.estimator.classify import is_short
-from scheduler_service.estimator.cost import (
-    NOTHING_LEARNED,
-    Learned,
-    Tokens,
-    cost_of,
-    expected_output_tokens,
-    output_ratio_milli,
-)
+from scheduler_service.estimator.cost import Tokens
 from scheduler_service.rpc import convert
 from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.user_ids import UserIds
@@ -47,7 +40,6 @@ _WAITING = RequestState.WAITING
 _BY_CALLER = CostSource.CALLER
 _SHORT = PredictedClass.SHORT
 _LONG = PredictedClass.LONG
-_BY_WORK = ClassBy.WORK
 
 _DIGEST_BYTES = 16
 _CLASSES = frozenset(int(value) for value in PredictedClass)
@@ -206,7 +198,7 @@ class Intake:
             )
 
     def _command(self, pool: Pool, x: Fields, caller: Identity, path: str) -> c.Enqueue:
-        expected, cost, short = _estimate(pool, x)
+        expected, cost, short = estimate(pool, x.user_id, x.tokens, x.cost, x.predicted_class)
         if cost > COST_MAX:
             raise InvalidCommand([(f"{path}cost", f"must be at most {COST_MAX}, comes to {cost}")])
         predicted = _SHORT if short else _LONG
@@ -279,32 +271,6 @@ def _check_metadata(x: pb.EnqueueRequest, checks: Checks) -> None:
             checks.bad(_KEY_OF_METADATA, f"a key must be 1 to {ID_BYTES_MAX} bytes")
     if size > METADATA_BYTES_MAX:
         checks.bad(_KEY_OF_METADATA, f"must be at most {METADATA_BYTES_MAX} bytes, is {size}")
-
-
-def _estimate(pool: Pool, x: Fields) -> tuple[int, int, bool]:
-    """Returns expected output tokens, cost, and whether the request is predicted short."""
-    policy, tokens = pool.policy, x.tokens
-    expected = tokens.predicted_output
-    if not expected and tokens.output_cap:
-        ratio = output_ratio_milli(
-            Learned(policy.prior_output_ratio_milli, policy.prior_weight_tokens),
-            Learned(*pool.ratios.get("", NOTHING_LEARNED)),
-            Learned(*pool.ratios.get(x.user_id, NOTHING_LEARNED)),
-        )
-        expected = expected_output_tokens(tokens, ratio)
-    cost = x.cost
-    if not cost:
-        cost = cost_of(tokens.prompt, expected, policy.prompt_cost_milli, policy.output_cost_milli)
-    if x.predicted_class:
-        return expected, cost, x.predicted_class == _SHORT
-    short = is_short(
-        prompt_tokens=tokens.prompt,
-        output_tokens=expected,
-        cost=cost,
-        cutoff=pool.short_cutoff,
-        by_work=policy.class_by is _BY_WORK,
-    )
-    return expected, cost, short
 
 
 def content_digest(x: Fields) -> bytes:

@@ -1,4 +1,4 @@
-"""The commands of the evaluation: `simulate`, `reproduce`, `compare`, `tune`.
+"""The commands of the evaluation: `simulate`, `reproduce`, `compare`, `caps`, `tune`.
 
 `app` is mounted by the command line of the service.  Results go to the folder given, default
 `fairsched-results`; a stopped command goes on where it was when called again.
@@ -219,6 +219,33 @@ def compare(
         quiet,
     )
     _console.print(f"Report: {comparison.run(plan)}")
+
+
+@app.command()
+def caps(
+    *,
+    trace: Traces = None,
+    name: Annotated[str, typer.Option(help="What the stream of --trace is called.")] = "trace",
+    load: Annotated[float, typer.Option(min=0.05, max=5.0, help="Offered over possible.")] = 1.2,
+    count: Count = 0,
+    learn_every: Annotated[
+        float, typer.Option(min=1.0, help="Shortest time between two learned updates, seconds.")
+    ] = 60.0,
+    quick: Annotated[bool, typer.Option("--quick", help="800 requests: half a minute.")] = False,
+    out: Out = DEFAULT_FOLDER / "caps",
+    jobs: Jobs = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Shows how far estimates from output caps are from real cost, and how unfair that makes it."""
+    _need_extra()
+    from scheduler_service.sim import caps as study
+
+    paths = tuple(str(path) for path in trace or ())
+    traces = ((name, paths),) if paths else ()
+    plan = study.Plan(
+        out, traces, load=load, count=count, interval_s=learn_every, jobs=jobs, quiet=quiet
+    )
+    _console.print(f"Report: {study.run(study.quick(plan) if quick else plan)}")
 
 
 @app.command()

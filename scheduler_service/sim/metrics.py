@@ -22,6 +22,8 @@ from scheduler_service.sim.gps import ideal_shares
 from scheduler_service.sim.model import NS_PER_SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -119,6 +121,22 @@ def jain(values: list[float]) -> float:
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
 
 
+def share_error(intervals: Sequence[tuple[list[float], list[float]]]) -> tuple[float, float]:
+    """Returns share error and Jain's index over (got, ideal) intervals, averaged by cost."""
+    errors, indexes, weights = [], [], []
+    for got, ideal in intervals:
+        total = sum(got)
+        if total > 0:
+            errors.append(max(abs(g - i) for g, i in zip(got, ideal, strict=True)) / total)
+            indexes.append(jain([g / i for g, i in zip(got, ideal, strict=True) if i > 0]))
+            weights.append(total)
+    whole = sum(weights) or 1.0
+    return (
+        sum(e * w for e, w in zip(errors, weights, strict=True)) / whole,
+        sum(j * w for j, w in zip(indexes, weights, strict=True)) / whole,
+    )
+
+
 def fairness(
     workload: Workload, log: RunLog, slack: dict[int, int] | None = None
 ) -> tuple[Measures, GapReport]:
@@ -135,17 +153,10 @@ def fairness(
     """
     shares = ideal_shares(workload, log)
     report = service_gap(workload, log, slack)
-    errors, indexes, weights = [], [], []
-    for got, ideal in shares.intervals:
-        total = sum(got)
-        if total > 0:
-            errors.append(max(abs(g - i) for g, i in zip(got, ideal, strict=True)) / total)
-            indexes.append(jain([g / i for g, i in zip(got, ideal, strict=True) if i > 0]))
-            weights.append(total)
-    whole = sum(weights) or 1.0
+    error, index = share_error(shares.intervals)
     return {
-        "share_error_10s": sum(e * w for e, w in zip(errors, weights, strict=True)) / whole,
-        "jain_10s": sum(j * w for j, w in zip(indexes, weights, strict=True)) / whole,
+        "share_error_10s": error,
+        "jain_10s": index,
         "gps_lag_max_units": shares.lag,
         "gap_max_units": report.gap_micros / 1e6,
         "gap_bound_units": report.bound_micros / 1e6,

@@ -7,6 +7,7 @@ the very same run.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from functools import lru_cache
 from pathlib import Path
@@ -19,11 +20,14 @@ from scheduler_service.core.policy import PRESETS, PoolPolicy, violations
 from scheduler_service.sim.baselines import BASELINES
 from scheduler_service.sim.baselines.deficit import DeficitRoundRobin
 from scheduler_service.sim.baselines.tags import FinishTags
+from scheduler_service.sim.cap_measures import measure_estimates, with_real_cost
 from scheduler_service.sim.core_method import CoreMethod, paper_policy
+from scheduler_service.sim.estimating import EstimatingCore, Learning
 from scheduler_service.sim.kernel import simulate
 from scheduler_service.sim.logtrace import read_any
 from scheduler_service.sim.metrics import Measures, by_user, flat_by_user, measure
-from scheduler_service.sim.model import PAPER_ENGINE, EngineShape, Workload
+from scheduler_service.sim.model import NS_PER_SECOND, PAPER_ENGINE, EngineShape, Workload
+from scheduler_service.sim.output_caps import CapModel, capped
 from scheduler_service.sim.traces import NO_USER, Row, from_rows, windows
 from scheduler_service.sim.workload import UserMix, flip_labels, several_users, synthetic
 
@@ -98,6 +102,22 @@ class MethodSpec(msgspec.Struct, frozen=True):
         return f"{name} {' '.join(parts)}" if parts else name
 
 
+class EstimateSpec(msgspec.Struct, frozen=True):
+    """How costs are estimated in a run, instead of being known.
+
+    Attributes:
+        caps: How output caps are put on the stream.
+        learning: What the estimate rests on.
+        interval_s: Shortest time between two updates of learned values.
+        slowdown: Factor by which the engine is slower.
+    """
+
+    caps: CapModel
+    learning: Learning
+    interval_s: float = 60.0
+    slowdown: float = 1.0
+
+
 class RunSpec(msgspec.Struct, frozen=True):
     """One run.
 
@@ -105,6 +125,7 @@ class RunSpec(msgspec.Struct, frozen=True):
         shape: `paper` is the engine of the experiments, `safe` the default one.
         engines: Number of engines.
         by_user: Whether to measure each user too.
+        estimates: How costs are estimated; without it the stream's costs are charged.
     """
 
     stream: StreamSpec
@@ -112,6 +133,7 @@ class RunSpec(msgspec.Struct, frozen=True):
     shape: Literal["paper", "safe"] = "paper"
     engines: int = 1
     by_user: bool = False
+    estimates: EstimateSpec | None = None
 
 
 def key_of(spec: RunSpec) -> str:
@@ -212,13 +234,31 @@ def method_of(spec: MethodSpec) -> Method:
 
 def shape_of(spec: RunSpec) -> EngineShape:
     """Returns the engine of a run."""
-    return PAPER_ENGINE if spec.shape == "paper" else EngineShape()
+    shape = PAPER_ENGINE if spec.shape == "paper" else EngineShape()
+    if spec.estimates is None:
+        return shape
+    factor = spec.estimates.slowdown
+    times = round(shape.launch_ns * factor), round(shape.token_ns * factor)
+    return dataclasses.replace(shape, launch_ns=times[0], token_ns=times[1])
 
 
 def run(spec: RunSpec) -> Measures:
     """Runs and measures."""
+    if spec.estimates is not None:
+        return _run_estimating(spec, spec.estimates)
     stream, method, shape = stream_of(spec.stream), method_of(spec.method), shape_of(spec)
     log = simulate(stream, method, shape, spec.engines)
     slack = method.slack if isinstance(method, CoreMethod) else None
     found = measure(stream, log, shape, slack)
     return found | flat_by_user(by_user(stream, log)) if spec.by_user else found
+
+
+def _run_estimating(spec: RunSpec, estimates: EstimateSpec) -> Measures:
+    """Runs with estimated costs, and measures these and what they did."""
+    policy = policy_of(spec.method)
+    stream, caps, cut = capped(stream_of(spec.stream), estimates.caps)
+    real = with_real_cost(stream, policy)
+    interval_ns = round(estimates.interval_s * NS_PER_SECOND)
+    method = EstimatingCore(spec.method.label, policy, caps, estimates.learning, interval_ns)
+    log = simulate(real, method, shape_of(spec), spec.engines)
+    return measure_estimates(real, log, method) | {"cut_responses": float(cut)}
