@@ -57,6 +57,7 @@ class Application:
     @classmethod
     def around(cls, engine: Engine, limits: Limits, readiness: Readiness) -> "Application":
         """Returns the use cases around `engine`; to be called on its loop."""
+        blocked = Blocked(engine)
         # The order of listeners is the order in which they are told: a request whose caller has
         # gone is cancelled before waiting workers are served.
         return cls(
@@ -67,9 +68,9 @@ class Application:
             workers=Workers(engine),
             attendance=Attendance(engine),
             forecast=Forecast(engine),
-            blocked=Blocked(engine),
+            blocked=blocked,
             presence=Presence(engine),
-            waiters=Waiters(engine, limits.parked_calls),
+            waiters=Waiters(engine, limits.parked_calls, blocked.misfits.asked),
             slots=Slots(limits),
             hints=RetryHints(limits.retry_hint_seconds_max),
         )

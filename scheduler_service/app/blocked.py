@@ -1,74 +1,42 @@
 """For how long a request was held back by something other than the order, by cause.
 
 Spans in which a user with waiting requests was at its cap or paused, or its pool was paused, are
-kept as they end.  A request was blocked for as much of them as lies behind its acceptance.  Kept in
-memory only: after a restart the count begins anew.
+kept as they end.  A request was blocked for as much of them as lies behind its acceptance.  What
+does not fit, and what it blocks, is watched by `app.misfits`: a request is blocked by FIT from when
+it is a misfit, without the time in which its user or its pool was held back, and before that by
+STALLED while its pool was.  A user can be held back while its pool is stalled, so the causes may
+overlap.  Kept in memory only: after a restart the count begins anew.
 
 Bounded: a user keeps its last spans only, older ones are run together; a user without waiting
 requests keeps none.
 """
 
-from collections import deque
-from typing import Any, NamedTuple
+from typing import Any
 
 from scheduler_service.app.engine import Engine
+from scheduler_service.app.misfits import Misfits
+from scheduler_service.app.spans import Spans
 from scheduler_service.core import decisions as d
 from scheduler_service.core.backlog import OUT
 from scheduler_service.core.outlook import WaitCause
 from scheduler_service.core.request import Request
 from scheduler_service.core.state import Flow, Pool
 
-_SPANS_MAX = 32
-
 _Key = tuple[str, str]
 
 
-class _Span(NamedTuple):
-    """Blocked for `blocked_ns` of the time from `start_ns` to `end_ns`."""
-
-    start_ns: int
-    end_ns: int
-    blocked_ns: int
-
-    def since(self, time_ns: int) -> int:
-        if time_ns <= self.start_ns:
-            return self.blocked_ns
-        if time_ns >= self.end_ns:
-            return 0
-        return self.blocked_ns * (self.end_ns - time_ns) // (self.end_ns - self.start_ns)
-
-
-class _Spans:
-    """Spans of one cause, and the one that is open."""
-
-    __slots__ = ("_closed", "open_ns")
-
-    def __init__(self) -> None:
-        self._closed: deque[_Span] = deque()
-        self.open_ns = 0
-
-    def close(self, now_ns: int) -> None:
-        if not self.open_ns:
-            return
-        self._closed.append(_Span(self.open_ns, now_ns, now_ns - self.open_ns))
-        self.open_ns = 0
-        if len(self._closed) > _SPANS_MAX:
-            first, second = self._closed.popleft(), self._closed.popleft()
-            blocked_ns = first.blocked_ns + second.blocked_ns
-            self._closed.appendleft(_Span(first.start_ns, second.end_ns, blocked_ns))
-
-    def since(self, time_ns: int, now_ns: int) -> int:
-        total = sum(span.since(time_ns) for span in self._closed)
-        return total + (now_ns - max(self.open_ns, time_ns) if self.open_ns else 0)
-
-
 class Blocked:
-    """Watches who is held back."""
+    """Watches who is held back.
+
+    Attributes:
+        misfits: What waits for room.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._state = engine.state
-        self._users: dict[_Key, dict[WaitCause, _Spans]] = {}
-        self._pools: dict[str, _Spans] = {}
+        self.misfits = Misfits(engine)
+        self._users: dict[_Key, dict[WaitCause, Spans]] = {}
+        self._pools: dict[str, Spans] = {}
         now_ns = engine.state.now_ns
         for pool in engine.state.pools.values():
             self._follow_pool(pool, now_ns)
@@ -94,8 +62,15 @@ class Blocked:
         spans = self._pools.get(pool.name)
         if spans is not None:
             found[WaitCause.POOL_PAUSED] = spans.since(since_ns, now_ns)
-        for cause, own in self._users.get((pool.name, request.user_id), {}).items():
+        users = self._users.get((pool.name, request.user_id), {})
+        for cause, own in users.items():
             found[cause] = own.since(since_ns, now_ns)
+        misfit_ns = self.misfits.since(pool, request)
+        if misfit_ns:
+            held_ns = sum(own.since(misfit_ns, now_ns) for own in users.values())
+            held_ns += spans.since(misfit_ns, now_ns) if spans is not None else 0
+            found[WaitCause.FIT] = now_ns - misfit_ns - held_ns
+        found[WaitCause.STALLED] = self.misfits.stalled(pool, since_ns, misfit_ns or now_ns, now_ns)
         return {cause: blocked_ns for cause, blocked_ns in found.items() if blocked_ns > 0}
 
     def _touched(self, decision: Any) -> None:
@@ -129,8 +104,8 @@ class Blocked:
         spans = self._pools.get(pool.name)
         if pool.paused:
             if spans is None:
-                spans = self._pools[pool.name] = _Spans()
-            spans.open_ns = spans.open_ns or now_ns
+                spans = self._pools[pool.name] = Spans()
+            spans.open(now_ns)
         elif spans is not None:
             spans.close(now_ns)
 
@@ -148,8 +123,8 @@ class Blocked:
             if cause is not now_is:
                 spans.close(now_ns)
         if now_is is not None:
-            spans = causes.setdefault(now_is, _Spans())
-            spans.open_ns = spans.open_ns or now_ns
+            spans = causes.setdefault(now_is, Spans())
+            spans.open(now_ns)
 
 
 _TOUCHES_A_USER = (

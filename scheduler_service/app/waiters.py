@@ -33,6 +33,8 @@ _WAKES = (
 
 _OFFERS_MAX = 100
 
+Asked = Callable[[str, tuple[str, ...], c.Dispatches], None]
+
 _POOL_IS_DRY = {d.EmptyReason.EMPTY, d.EmptyReason.PAUSED, d.EmptyReason.HELD_BY_CAP}
 
 
@@ -65,11 +67,13 @@ class Waiters:
     Args:
         engine: Applies the calls.
         limit: Calls that may be parked at once.
+        asked: Told of every answer to a parked call: worker, pools, answer.
     """
 
-    def __init__(self, engine: Engine, limit: int) -> None:
+    def __init__(self, engine: Engine, limit: int, asked: Asked) -> None:
         self._engine = engine
         self._limit = limit
+        self._asked = asked
         self._by_pool: dict[str, OrderedDict[Parked, None]] = {}
         self._count = 0
         self._dirty: set[str] = set()
@@ -201,4 +205,5 @@ class Waiters:
             self.unpark(call)
             call.refused(error)
             return None
+        self._asked(call.worker, call.pools, answer)
         return answer

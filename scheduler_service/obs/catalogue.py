@@ -116,6 +116,15 @@ POOL: dict[str, Metric] = {
     "fairsched_held_users": _pool(
         "Users with waiting requests that their cap or a pause holds back.", "", "cause"
     ),
+    "fairsched_misfit_requests": _pool(
+        "Waiting requests whose turn came and that a worker which asked could not take."
+    ),
+    "fairsched_stalled_seconds_total": Metric(
+        "counter",
+        ("pool",),
+        "s",
+        "Time in which a worker asked and got nothing, for a request that did not fit it.",
+    ),
     "fairsched_paused": _pool("1 while the whole pool is paused, else 0."),
     "fairsched_in_flight_cost_units": _pool("Cost of everything leased.", _COST),
     "fairsched_oldest_wait_seconds": _pool("Age of the oldest waiting request; 0 without.", "s"),

@@ -173,8 +173,11 @@ def _running_rows(rows: Rows, sources: Sources) -> None:
 
 
 def _held_rows(rows: Rows, app: Application, shown: set[str]) -> None:
-    held = app.blocked.held()
+    held, misfits = app.blocked.held(), app.blocked.misfits
+    counts, now_ns = misfits.counts(), app.engine.now_ns()
     for pool in shown:
+        rows.add("fairsched_misfit_requests", counts.get(pool, 0), pool)
+        rows.add("fairsched_stalled_seconds_total", misfits.stalled_ns(pool, now_ns) / _NS, pool)
         for cause in (WaitCause.USER_CAP, WaitCause.USER_PAUSED):
             rows.add("fairsched_held_users", held.get((pool, cause), 0), pool, cause.name.lower())
 

@@ -236,6 +236,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         while self._credits > 0:
             asked = min(self._credits, BATCH_MAX)
             answer: c.Dispatches = self.app.engine.apply(self._command(asked))
+            self.app.blocked.misfits.asked(self._key, self._pools, answer)
             self._answered(answer)
             if len(answer.granted) < asked:
                 self._park(answer)
@@ -263,8 +264,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         if answer.empty_reason is not self._told_reason:
             self._told_reason = answer.empty_reason
             news.reply.empty_reason = answer.empty_reason  # type: ignore[assignment]
-            blocked_by = stalled_by(self.app, self._pools, self._key, answer)
-            news.reply.stalled_request_id = blocked_by
+            news.reply.stalled_request_id = stalled_by(self.app, self._pools, self._key, answer)
             news.any = news.any or answer.empty_reason is not _NONE
 
     def _park(self, answer: c.Dispatches) -> None:

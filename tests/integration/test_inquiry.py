@@ -6,9 +6,9 @@ import time
 import grpc
 import pytest
 
-from fairsched.v1 import admin_service_pb2, decision_pb2
+from fairsched.v1 import admin_service_pb2, audit_service_pb2, decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
-from tests.support.live import POOL, refused, seconds
+from tests.support.live import POOL, refused, running, seconds
 
 S = decision_pb2
 
@@ -82,6 +82,33 @@ async def test_a_cap_is_the_cause(service):
 
     assert answer.wait.cause == pb.WAIT_CAUSE_USER_CAP
     assert [b.cause for b in answer.wait.blocked] == [pb.WAIT_CAUSE_USER_CAP]
+
+
+async def test_a_stall_is_a_cause_and_its_time_is_counted(tmp_path):
+    """Who waits for a request that does not fit learns for how long, and that one, too."""
+    file = tmp_path / "config.toml"
+    file.write_text('[pools.default]\npreset = "sfq"\ncost_source = "caller"\n')
+    async with running(tmp_path / "data", file=file) as live:
+        await live.next("w1", offer=S.Offer(total_tokens=1000, free_tokens=1000))
+        await live.enqueue("large", "a", kv_tokens=500)
+        await live.enqueue("a", "b", kv_tokens=5)
+        parked = asyncio.ensure_future(live.next("w2", wait=30, offer=S.Offer(free_tokens=100)))
+        await live.until(lambda: live.app.waiters.count == 1)
+        misfits = live.app.blocked.misfits
+        await live.until(lambda: misfits.stalled_ns(POOL, live.engine.now_ns()) > 50_000_000)
+        behind, large = await _ask(live), await _ask(live, "large")
+        told = await live.audit.ExplainDecision(
+            audit_service_pb2.ExplainDecisionRequest(request={"pool": POOL, "request_id": "a"})
+        )
+        parked.cancel()
+
+    assert behind.wait.cause == pb.WAIT_CAUSE_STALLED
+    assert behind.wait.blocked_by == "large"
+    assert [b.cause for b in behind.wait.blocked] == [pb.WAIT_CAUSE_STALLED]
+    assert behind.wait.blocked[0].duration.ToNanoseconds() > 50_000_000
+    assert large.wait.cause == pb.WAIT_CAUSE_FIT
+    assert [b.cause for b in large.wait.blocked] == [pb.WAIT_CAUSE_FIT]
+    assert "by: stalled." in told.text
 
 
 async def test_a_change_answers_a_call_that_waits(service):

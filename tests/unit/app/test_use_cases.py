@@ -144,7 +144,7 @@ class TestBlocked:
         (causes,) = blocked._users.values()
         total = causes[WaitCause.USER_CAP].since(0, rig.clock.now_ns())
 
-        assert len(causes[WaitCause.USER_CAP]._closed) <= 33
+        assert len(causes[WaitCause.USER_CAP].closed) <= 33
         assert 995 <= total // SECOND_NS <= 1001
         (running,) = rig.dispatch()
         rig.complete(running)

@@ -47,9 +47,9 @@ class Rigged:
         self.rig = rig
         readiness = Readiness()
         self.seen = Observation.of(rig.engine, rig.store, {})
-        app = Application.around(rig.engine, Limits(), readiness)
+        self.app = Application.around(rig.engine, Limits(), readiness)
         self.metrics = Metrics(readiness, **options)
-        self.metrics.attach(Sources(app, self.seen, lambda: 5_000_000))
+        self.metrics.attach(Sources(self.app, self.seen, lambda: 5_000_000))
         readiness.enter(Phase.SERVING)
 
     async def page(self) -> Shown:
@@ -274,3 +274,18 @@ async def test_users_at_their_cap_show(rig):
     assert page.value("fairsched_held_users", pool="p", cause="user_paused") == 1
     assert page.value("fairsched_backlogged_users", pool="p") == 0
     assert later.value("fairsched_held_users", pool="p", cause="user_cap") == 0
+
+
+async def test_what_does_not_fit_shows(rig):
+    """A worker asks, the next request does not fit it, and the pool stands still meanwhile."""
+    rigged = Rigged(rig)
+    rig.create_pool(policy=PRESETS["sfq"])
+    rig.do(c.Enqueue, pool="p", request_id="big", user_id="u", cost=10, kv_tokens=500)
+    offer = d.Offer(free_tokens=10, total_tokens=1000)
+    answer = rig.do(c.NextDispatch, pools=("p",), worker="w", offer=offer, hand_over=False)
+    rigged.app.blocked.misfits.asked("w", ("p",), answer)
+    rig.clock.advance(3 * 10**9)
+    page = await rigged.page()
+
+    assert page.value("fairsched_misfit_requests", pool="p") == 1
+    assert page.value("fairsched_stalled_seconds_total", pool="p") == pytest.approx(3, abs=0.01)

@@ -264,8 +264,10 @@ class EnqueueResponse(_message.Message):
     predicted_class: _policy_pb2.PredictedClass.ValueType
     """Class used."""
     requests_ahead: _builtins.int
-    """Waiting requests expected to be dispatched before it. Later arrivals of
-    other users may still go first.
+    """Waiting requests expected to be dispatched before it if nothing else
+    arrives: the count of `WaitInfo.requests_ahead`, taken from a profile of
+    the queue while much waits, so that it costs no more then. Later arrivals
+    of other users may still go first.
     """
     duplicate: _builtins.bool
     """True if the same request had been enqueued before: nothing was added."""
@@ -2045,7 +2047,9 @@ class WaitInfo(_message.Message):
     cause: Global___WaitCause.ValueType
     """What it waits for now."""
     requests_ahead: _builtins.int
-    """Waiting requests expected to be dispatched before it."""
+    """Waiting requests expected to be dispatched before it if nothing else
+    arrives, counted.
+    """
     users_ahead: _builtins.int
     """Users with such requests."""
     meter_micros: _builtins.int
@@ -2078,8 +2082,11 @@ class WaitInfo(_message.Message):
 
     @_builtins.property
     def blocked(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockedTime]:
-        """Time blocked so far, by cause; the rest of its wait it simply was not its
-        turn.
+        """Time blocked so far, by cause, as far as this process saw it: pauses, the
+        cap, `FIT` (since its turn came and a worker that asked could not take it)
+        and `STALLED` (a worker asked and got nothing, for another request that
+        did not fit). Causes may overlap; the rest of its wait it simply was not
+        its turn.
         """
 
     def __init__(
