@@ -106,8 +106,8 @@ def groups_of(measures: Measures) -> dict[str, str]:
 
 
 def _errors_of(runs: Runs) -> Runs:
-    """Returns one policy's runs without those whose estimate is the truth."""
-    policy = next(iter(runs)).policy
+    """Returns the last policy's runs without those whose estimate is the truth."""
+    policy = list(runs)[-1].policy
     return {s: m for s, m in runs.items() if s.policy == policy and s.learning != "known"}
 
 
@@ -132,7 +132,7 @@ def _fairness_table(runs: Runs) -> str:
 def _summary(runs: Runs) -> str:
     """Says in words what the default policy does with users' ratios, and what the truth gives."""
     lines = []
-    policy = list(dict.fromkeys(s.policy for s in runs))[-1]
+    policy = list(runs)[-1].policy
     for caps in dict.fromkeys(s.caps for s in runs):
         none, user, truth = (
             runs[Setting(policy, caps, learning)] for learning in ("none", "user", "known")

@@ -124,7 +124,8 @@ def draw_panels(folder: Path, name: str, panels: Sequence[Panel], caption: str =
         if panel.log:
             axis.set_yscale("log")
         else:
-            axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]))
+            low, high = axis.get_ylim()
+            axis.set_ylim(min(0.0, low), high + 0.04 * abs(high))
         axis.legend(fontsize=8)
     if caption:
         figure.text(0.01, 0.005, caption, fontsize=7, color="#555555")
