@@ -60,7 +60,7 @@ class Application:
         blocked = Blocked(engine)
         # The order of listeners is the order in which they are told: a request whose caller has
         # gone is cancelled before waiting workers are served.
-        return cls(
+        app = cls(
             engine=engine,
             limits=limits,
             readiness=readiness,
@@ -74,6 +74,8 @@ class Application:
             slots=Slots(limits),
             hints=RetryHints(limits.retry_hint_seconds_max),
         )
+        blocked.misfits.cleared = app.waiters.look_at
+        return app
 
     def drain(self) -> None:
         """Answers whoever waits: the service is stopping.

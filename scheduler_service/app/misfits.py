@@ -19,6 +19,8 @@ paused, or nothing waits any more.
 Kept in memory only: after a restart the count begins anew.
 """
 
+from collections.abc import Callable
+
 from scheduler_service.app.engine import Engine
 from scheduler_service.app.spans import Spans
 from scheduler_service.core import commands as c
@@ -30,9 +32,15 @@ from scheduler_service.core.state import Pool, Request
 MISFITS_MAX = 100_000
 """Misfits that are remembered; the one that has been one longest is dropped first."""
 
+Cleared = Callable[[str], None]
+
 _SAYS_NOTHING = frozenset(
     {d.EmptyReason.NONE, d.EmptyReason.EMPTY, d.EmptyReason.LEASES_FULL, d.EmptyReason.DRAINING}
 )
+
+
+def _nothing(_pool: str) -> None:
+    """Does nothing."""
 
 
 class _Stall:
@@ -67,9 +75,14 @@ class Misfits:
 
     Args:
         engine: Whose decisions are watched.
+
+    Attributes:
+        cleared: Called with the pool when a misfit of it was dispatched: what it stood in the way
+            of may go now.
     """
 
     def __init__(self, engine: Engine) -> None:
+        self.cleared: Cleared = _nothing
         self._state = engine.state
         self._since: dict[tuple[str, str], int] = {}
         self._stalls: dict[str, _Stall] = {}
@@ -147,8 +160,8 @@ class Misfits:
     def _dispatched(self, x: d.Dispatched) -> None:
         for request_id in x.overtook:
             self._note(x.pool, request_id, x.now_ns)
-        if self._since:
-            self._since.pop((x.pool, x.request_id), None)
+        if self._since and self._since.pop((x.pool, x.request_id), 0):
+            self.cleared(x.pool)
         if self._stalls and x.pool in self._stalls:
             self._stalls[x.pool].close(x.now_ns)
 

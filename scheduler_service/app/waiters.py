@@ -141,6 +141,12 @@ class Waiters:
         if self._dirty:
             self._look_soon()
 
+    def look_at(self, pool: str) -> None:
+        """Looks at a pool again at the end of the turn: what stood in the way has gone."""
+        if pool in self._by_pool:
+            self._dirty.add(pool)
+            self._look_soon()
+
     def _worker_drained(self, decision: d.WorkerDrained) -> None:
         if self._by_pool:
             self._drained.add(decision.worker)

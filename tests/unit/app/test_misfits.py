@@ -1,15 +1,21 @@
 """For how long requests waited for room, and pools stood still: from the log and from answers."""
 
+import asyncio
+
 import msgspec
 import pytest
 
+from scheduler_service.app.application import Application
 from scheduler_service.app.blocked import Blocked
+from scheduler_service.app.limits import Limits
 from scheduler_service.app.misfits import MISFITS_MAX, Misfits
+from scheduler_service.app.readiness import Readiness
 from scheduler_service.app.spans import SPANS_MAX
+from scheduler_service.app.waiters import Parked
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.outlook import WaitCause
-from scheduler_service.core.policy import Placement, PoolPolicy
+from scheduler_service.core.policy import PRESETS, Placement, PoolPolicy
 from tests.support.engines import Rig
 
 SECOND_NS = 10**9
@@ -226,3 +232,30 @@ async def test_reservations_outlive_a_restart(rig):
     again = Misfits(rig.engine)
 
     assert again.since(watched.pool, watched.pool.requests["big"]) == rig.engine.state.now_ns
+
+
+async def test_a_parked_call_is_served_when_a_misfit_has_gone(rig):
+    """Another worker takes what stood in the way: a call that waits need not wait for more."""
+    app = Application.around(rig.engine, Limits(), Readiness())
+    rig.create_pool(policy=PRESETS["sfq"])
+    for request_id, user_id, kv_tokens in (("big", "u", 500), ("small", "v", 5)):
+        rig.do(
+            c.Enqueue, pool="p", request_id=request_id, user_id=user_id, cost=10,
+            kv_tokens=kv_tokens,
+        )  # fmt: skip
+
+    def command(worker="w1", offer=SMALL):
+        now_ns = rig.clock.advance(1)
+        return c.NextDispatch(now_ns=now_ns, nonce=worker, pools=("p",), worker=worker, offer=offer)
+
+    answer = rig.engine.apply(command())
+    app.blocked.misfits.asked("w1", ("p",), answer)
+    assert answer.empty_reason is d.EmptyReason.STALLED_BY
+    served = asyncio.get_running_loop().create_future()
+    call = Parked("w1", ("p",), SMALL, command, served.set_result, served.set_exception)
+    app.waiters.park(call)
+    rig.engine.apply(command("w2", LARGE))
+    async with asyncio.timeout(0.5):
+        found = await served
+
+    assert [grant.request.request_id for grant in found.granted] == ["small"]
