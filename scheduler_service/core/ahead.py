@@ -1,5 +1,10 @@
 """How many waiting requests go before one of them, as things stand: an estimate in bounded time.
 
+This is what `requests_ahead` means wherever it stands: how many of the requests that wait, those
+due for redelivery included, are expected to be dispatched before it if nothing else arrives.
+`ahead_of` counts; `core.profile` looks the same count up for a request that was accepted just now,
+where counting for every one would cost too much.
+
 Nothing is simulated.  With a finite slack every waiting request has a start tag: its user's meter
 plus the charges of the user's requests before it (SFQ §2.1).  What has a smaller tag goes first;
 the class order shifts that by up to the slack, shorts forwards and longs backwards.  With unbounded
@@ -22,8 +27,10 @@ from scheduler_service.core.state import Flow, Pool
 BUDGET = 2000
 """Requests looked at for one answer: about a millisecond."""
 
-_STEPS_MIN = 8
+STEPS_MIN = 8
 """Requests of one other user looked at, at least."""
+
+_NEVER = 1 << 62
 
 _SHORT = PredictedClass.SHORT
 
@@ -50,17 +57,14 @@ def ahead_of(pool: Pool, request: Request) -> Ahead:
 
 def _by_tags(pool: Pool, request: Request) -> Ahead:
     flow = pool.flows[request.user_id]
-    own, tag = _own_before(pool, flow, request)
-    slack = 0
-    if not pool.backlog.user_by_user:
-        slack = slack_for(pool.policy, pool.recent_costs.largest)
-    limits = _limits(pool, request, tag, slack)
+    own, tag = own_before(pool, flow, request)
+    limits = limits_of(pool, request, tag)
     reach = max(limits)
     index = pool.backlog.index
     in_reach: int = index.bisect_left((reach + 1, -1, ""))
-    steps = max(BUDGET // max(in_reach, 1), _STEPS_MIN)
+    stride, steps = looks(pool, in_reach)
     users = requests = visited = 0
-    for place in range(0, in_reach, in_reach * _STEPS_MIN // BUDGET + 1):
+    for place in range(0, in_reach, stride):
         user_id = index[place][2]
         visited += 1
         if user_id != flow.user_id:
@@ -73,8 +77,18 @@ def _by_tags(pool: Pool, request: Request) -> Ahead:
     return Ahead(own + requests, users + (own > 0))
 
 
-def _limits(pool: Pool, request: Request, tag: int, slack: int) -> tuple[int, int]:
+def looks(pool: Pool, users: int) -> tuple[int, int]:
+    """Returns which users to look at, one in so many, and how many requests of each at most."""
+    if pool.waiting <= BUDGET:
+        return 1, BUDGET
+    return users * STEPS_MIN // BUDGET + 1, max(BUDGET // max(users, 1), STEPS_MIN)
+
+
+def limits_of(pool: Pool, request: Request, tag: int) -> tuple[int, int]:
     """Returns the start tags below which others' shorts and longs go first."""
+    slack = 0
+    if not pool.backlog.user_by_user:
+        slack = slack_for(pool.policy, pool.recent_costs.largest)
     if pool.policy.class_order is ClassOrder.FCFS:
         return tag, tag
     if request.predicted_class is _SHORT:
@@ -82,14 +96,14 @@ def _limits(pool: Pool, request: Request, tag: int, slack: int) -> tuple[int, in
     return tag + slack, tag
 
 
-def _own_before(pool: Pool, flow: Flow, request: Request) -> tuple[int, int]:
+def own_before(pool: Pool, flow: Flow, request: Request, budget: int = BUDGET) -> tuple[int, int]:
     """Returns how many of the user's own requests go first, and the request's start tag."""
     tag = start = max(flow.meter, pool.virtual_time)
     count = 0
-    for other in _in_order(pool, flow):
+    for other in in_order(pool, flow):
         if other is request:
             break
-        if count == BUDGET:
+        if count == budget:
             rest = max(_place_by_age(flow, request) - count, 0)
             return count + rest, tag + (tag - start) // count * rest
         count += 1
@@ -110,7 +124,7 @@ def _before(pool: Pool, flow: Flow, request: Request, limits: tuple[int, int], s
     """Returns how many requests of another user go first."""
     start, reach = flow.meter, max(limits)
     found = 0
-    for seen, other in enumerate(_in_order(pool, flow)):
+    for seen, other in enumerate(in_order(pool, flow)):
         if start > reach:
             break
         if seen == steps:
@@ -131,17 +145,29 @@ def _wins_tie(pool: Pool, other: Request, request: Request) -> bool:
     return other.sequence < request.sequence
 
 
-def _in_order(pool: Pool, flow: Flow) -> Iterator[Request]:
+def first_in_first_out(pool: Pool) -> bool:
+    """Whether a user's own requests go in order of age, whatever their class."""
+    return pool.backlog.fifo or pool.policy.class_order in {ClassOrder.FCFS, ClassOrder.AA}
+
+
+def quota_of(pool: Pool) -> int:
+    """Returns after how many shorts of a user one of its longs is expected first."""
+    policy = pool.policy
+    if policy.class_order is ClassOrder.QBA and len(pool.sample) >= policy.aging_min_sample:
+        return policy.quota_k
+    return _NEVER
+
+
+def in_order(pool: Pool, flow: Flow) -> Iterator[Request]:
     """Yields a user's waiting requests in the order in which its own turns will take them."""
-    order = pool.policy.class_order
-    if pool.backlog.fifo or order in {ClassOrder.FCFS, ClassOrder.AA}:
+    if first_in_first_out(pool):
         yield from _by_sequence(flow)
         return
     short, long = flow.oldest_short, flow.oldest_long
-    promotes = order is ClassOrder.QBA and len(pool.sample) >= pool.policy.aging_min_sample
+    k = quota_of(pool)
     counted = flow.short_admission_count
     while short is not None or long is not None:
-        owed = promotes and counted >= pool.policy.quota_k
+        owed = counted >= k
         if long is not None and (owed or short is None):
             yield long
             long = long.newer
@@ -167,12 +193,13 @@ def _by_sequence(flow: Flow) -> Iterator[Request]:
 # -- unbounded slack: age, class by class -----------------------------------------------------
 
 
-class _Seen:
+class Seen:
     """Counts over the oldest requests.
 
     Attributes:
         older_shorts, older_longs: Those older than the request.
         shorts, longs: All of them.
+        users: Whose the older ones are.
     """
 
     def __init__(self) -> None:
@@ -180,6 +207,7 @@ class _Seen:
         self.users: set[str] = set()
 
     def add(self, other: Request, sequence: int) -> None:
+        """Counts a request in; `sequence` is that of the request asked about."""
         older = other.sequence < sequence
         if other.predicted_class is _SHORT:
             self.shorts += 1
@@ -199,7 +227,14 @@ class _Seen:
 
 
 def _by_age(pool: Pool, request: Request) -> Ahead:
-    seen, count = _Seen(), 0
+    seen = look_by_age(pool, request)
+    ahead = min(by_class(pool, request, seen), pool.waiting - 1)
+    return Ahead(ahead, min(len(seen.users), ahead))
+
+
+def look_by_age(pool: Pool, request: Request) -> Seen:
+    """Counts the waiting requests but `request` by class, and those older than it."""
+    seen, count = Seen(), 0
     last = request.sequence
     for other in pool.requests.values():
         if other.state is not RequestState.WAITING or other is request:
@@ -213,11 +248,11 @@ def _by_age(pool: Pool, request: Request) -> Ahead:
         count += 1
         last = other.sequence
         seen.add(other, request.sequence)
-    ahead = min(_by_class(pool, request, seen), pool.waiting - 1)
-    return Ahead(ahead, min(len(seen.users), ahead))
+    return seen
 
 
-def _by_class(pool: Pool, request: Request, seen: _Seen) -> int:
+def by_class(pool: Pool, request: Request, seen: Seen) -> int:
+    """Returns how many go first by the class order, from the counts."""
     order, k = pool.policy.class_order, pool.policy.quota_k
     short = request.predicted_class is _SHORT
     if order in {ClassOrder.FCFS, ClassOrder.AA}:

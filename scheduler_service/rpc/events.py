@@ -111,7 +111,7 @@ class Follower:
         outlook = pb.EnqueueResponse()
         outlook.CopyFrom(self._accepted)
         if self._waited:
-            ahead, _, wait_ns = self._app.forecast.outlook(pool, request, now_ns)
+            ahead, wait_ns = self._app.forecast.outlook(pool, request, now_ns)
             outlook.requests_ahead = ahead
             outlook.ClearField("expected_wait")
             if wait_ns >= 0:

@@ -240,7 +240,7 @@ class Intake:
                 now_ns = self._app.engine.now_ns()
                 forecast = self._app.forecast
                 look = forecast.outlook if message.duplicate else forecast.at_once
-                ahead, _, wait_ns = look(pool, request, now_ns)
+                ahead, wait_ns = look(pool, request, now_ns)
                 message.requests_ahead = ahead
                 if wait_ns >= 0:
                     message.expected_wait.CopyFrom(convert.duration(wait_ns))
