@@ -50,7 +50,6 @@ def enqueue(state: State, x: c.Enqueue, log: list[d.Decision]) -> c.Accepted:
             known.predicted_class,
             d.RequestState.DEAD_LETTERED if x.request_id in pool.dead else known.state,
             c.Existing.REPEATED,
-            0,
         )
     _check_limits(state, pool, x, log)
     flow = pool.flows.get(x.user_id)
@@ -87,8 +86,7 @@ def enqueue(state: State, x: c.Enqueue, log: list[d.Decision]) -> c.Accepted:
         x.peer,
     )
     record(state, log, accepted)
-    ahead = pool.flows[x.user_id].waiting - 1
-    return c.Accepted(state.sequence, x.cost, x.predicted_class, _WAITING, _NEW, ahead)
+    return c.Accepted(state.sequence, x.cost, x.predicted_class, _WAITING, _NEW)
 
 
 def _check_limits(state: State, pool: Pool, x: c.Enqueue, log: list[d.Decision]) -> None:

@@ -291,7 +291,6 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     predicted_class: PredictedClass
     state: RequestState
     existing: Existing
-    requests_ahead: int
 
 
 class Grant(NamedTuple):
