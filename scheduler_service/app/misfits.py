@@ -26,8 +26,9 @@ from scheduler_service.app.spans import Spans
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.policy import Placement
+from scheduler_service.core.request import Request
 from scheduler_service.core.selection import frame_of, select
-from scheduler_service.core.state import Pool, Request
+from scheduler_service.core.state import Pool
 
 MISFITS_MAX = 100_000
 """Misfits that are remembered; the one that has been one longest is dropped first."""

@@ -21,6 +21,7 @@ A profile is no part of the state: what it answers depends on when it was made.
 
 from bisect import bisect_left, insort
 from itertools import accumulate
+from typing import final
 
 from scheduler_service.core.ahead import (
     BUDGET,
@@ -39,7 +40,8 @@ from scheduler_service.core.backlog import OUT
 from scheduler_service.core.charge import charge_for
 from scheduler_service.core.decisions import Dispatched
 from scheduler_service.core.policy import SECOND_NS, PredictedClass
-from scheduler_service.core.state import Flow, Pool, Request
+from scheduler_service.core.request import Request
+from scheduler_service.core.state import Flow, Pool
 
 AGE_MAX_NS = SECOND_NS
 """Age at which a profile is made anew."""
@@ -58,6 +60,7 @@ _SHORT, _LONG = PredictedClass.SHORT, PredictedClass.LONG
 _Entry = tuple[int, str]
 
 
+@final
 class _Tags:
     """Start tags of one class, each with how many requests it stands for."""
 
@@ -81,6 +84,7 @@ class _Tags:
         insort(self._gone, entry)
 
 
+@final
 class _Own:
     """What one user has waiting, and where its next request would come in its own order.
 
@@ -121,6 +125,7 @@ class _Own:
             self.long = after if after[1] < self.last[1] else None
 
 
+@final
 class Profile:
     """The backlog of one pool at one time.
 
