@@ -7,8 +7,8 @@ its start tag (the meter before it) and takes it out; a newcomer puts its own in
 
 What a profile does not see: requests that end unserved, users that reach their cap or leave it, and
 how promotions shift as shorts come and go.  So it is made anew when as many things have happened as
-a quarter of what waited, or a second has passed; then a newcomer pays for some ten requests,
-however many wait.
+a quarter of what waited, or a second has passed, but not more often than twenty times a second: at
+most two per cent of a core, however many wait and come.
 
 Made anew, a profile agrees with `core.ahead` to the request, while no more wait than that counts
 (`ahead.BUDGET`).  Until it is made anew it is off by less than one per cent of what waits on
@@ -45,6 +45,9 @@ from scheduler_service.core.state import Flow, Pool
 
 AGE_MAX_NS = SECOND_NS
 """Age at which a profile is made anew."""
+
+AGE_MIN_NS = SECOND_NS // 20
+"""Age below which it is not, whatever has changed: making one takes up to a millisecond."""
 
 CHANGES_SHARE = 4
 """A profile is made anew after changes of one part in so many of what waited."""
@@ -150,8 +153,7 @@ class Profile:
     def serves(self, pool: Pool, now_ns: int) -> bool:
         """Whether it is still good enough."""
         return (
-            self._changes_left > 0
-            and now_ns - self._made_ns < AGE_MAX_NS
+            now_ns - self._made_ns < (AGE_MAX_NS if self._changes_left > 0 else AGE_MIN_NS)
             and self._policy is pool.policy
             and self._virtual_time <= pool.virtual_time
         )
