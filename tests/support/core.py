@@ -38,26 +38,40 @@ REAL = Core(scheduler.apply, fold.evolve, State, invariants.check, snapshot, com
 
 
 class Edit(NamedTuple):
-    """One change of one module's source; `old` must occur exactly once."""
+    """One change of one text.
 
-    module: str
+    Attributes:
+        place: A module of the core by its name, or any file by its path from the top.
+        old: Must occur there exactly once.
+        new: What is there instead.
+    """
+
+    place: str
     old: str
     new: str
+
+    def applied(self, text: str) -> str:
+        """Returns the text with the change in it.
+
+        Raises:
+            LookupError: What is to change is not there, or not once: the text has changed, and so
+                must the edit.
+        """
+        count = text.count(self.old)
+        if count != 1:
+            raise LookupError(f"{self.place} has {self.old!r} {count} times, not once")
+        return text.replace(self.old, self.new)
 
 
 def mutated(*edits: Edit) -> Core:
     """Returns a core with `edits` planted.
 
     Raises:
-        LookupError: The text to change is not there, or not once: the core has changed, and so
-            must the mutant.
+        LookupError: As `Edit.applied`.
     """
-    sources = {edit.module: _source(edit.module) for edit in edits}
+    sources = {edit.place: _source(edit.place) for edit in edits}
     for edit in edits:
-        count = sources[edit.module].count(edit.old)
-        if count != 1:
-            raise LookupError(f"{edit.module}.py has {edit.old!r} {count} times, not once")
-        sources[edit.module] = sources[edit.module].replace(edit.old, edit.new)
+        sources[edit.place] = edit.applied(sources[edit.place])
     return _load(sources)
 
 
