@@ -1,7 +1,6 @@
-"""What the fault tests share: collecting events, copying a directory as a crash leaves it."""
+"""What the fault tests share: collecting events, how many rounds."""
 
 import os
-import shutil
 
 import pytest
 
@@ -35,14 +34,3 @@ def rounds():
 @pytest.fixture
 def directory(tmp_path):
     return DataDirectory(tmp_path / "data")
-
-
-def copy_as_crashed(directory: DataDirectory, target) -> DataDirectory:
-    """Copies the files of an open store, without the shared-memory file, which no crash keeps."""
-    copy = DataDirectory(target)
-    shutil.rmtree(copy.path, ignore_errors=True)
-    copy.path.mkdir()
-    for path in directory.path.iterdir():
-        if not path.name.endswith("-shm"):
-            shutil.copy(path, copy.path)
-    return copy

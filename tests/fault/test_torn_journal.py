@@ -12,8 +12,8 @@ from scheduler_service.store.directory import DataDirectory
 from scheduler_service.store.journal import torn_tail_offset
 from scheduler_service.store.sqlite import SqliteStore
 from tests.fault.checks import start_and_check
-from tests.fault.conftest import copy_as_crashed
 from tests.fault.workload import Workload, next_group
+from tests.support.crashed import copy_as_crashed
 
 SEED = 11
 

@@ -54,6 +54,20 @@ FAULTS = [
         f"{A}::test_r10_shares_survive_a_restart_half_way"
         f" {A}::test_r10_meters_come_back_from_the_log_of_a_real_service",
         (
+            f"{CORE}/evolve.py",
+            "    for worker in state.workers.values():\n"
+            "        worker.last_seen_ns += x.downtime_ns\n",
+            "    for pool in state.pools.values():\n"
+            "        for flow in pool.flows.values():\n"
+            "            flow.meter = pool.virtual_time\n"
+            "        fc.rebuild(pool)\n",
+        ),
+    ),
+    fault(
+        "R10",
+        "a snapshot does not keep meters",
+        f"{A}::test_r10_shares_survive_a_restart_half_way",
+        (
             f"{CORE}/snapshot.py",
             '    pool.virtual_time = scalars["virtual_time"]\n',
             '    pool.virtual_time = scalars["virtual_time"]\n'

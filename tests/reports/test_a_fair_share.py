@@ -246,14 +246,16 @@ async def test_r17_a_weight_out_of_range_is_refused_by_name(service, weight):
 
 
 async def test_r17_weight_zero_is_the_documented_way_back_to_the_default(service):
-    """0 restores the pool's default, as the proto says; the user is served."""
-    await service.admin.SetUser(admin.SetUserRequest(pool=POOL, user_id="A", weight_milli=7000))
+    """0 restores the pool's default, as the proto says; the user keeps its cap, and is served."""
+    await service.admin.SetUser(
+        admin.SetUserRequest(pool=POOL, user_id="A", weight_milli=7000, max_in_flight=5)
+    )
     answer = await service.admin.SetUser(
         admin.SetUserRequest(pool=POOL, user_id="A", weight_milli=0)
     )
     dispatch = await service.leased(user_id="A")
 
-    assert answer.user.weight_milli == 1000
+    assert (answer.user.weight_milli, answer.user.max_in_flight) == (1000, 5)
     assert dispatch.user_id == "A"
 
 

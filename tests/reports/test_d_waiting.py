@@ -12,7 +12,7 @@ from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.core import decisions as d
 from scheduler_service.core.policy import SECOND_NS
 from tests.support.driver import Driver
-from tests.support.live import POOL, refused, running, seconds
+from tests.support.live import POOL, refusal_of, refused, running, seconds
 from tests.support.programs import PATIENT, policy
 
 ENDED = {
@@ -79,6 +79,7 @@ async def test_r41_cancelled_calls_leak_no_place(service):
         await asyncio.sleep(rng.uniform(0, 0.003))
         call.cancel()
     await service.until(lambda: pool_of(service).waiting == 0)
+    await service.until(lambda: service.app.slots.calls == 0)
 
     results = await enqueue_many(service, 50)
 
@@ -227,7 +228,10 @@ async def test_r55_a_pause_is_what_was_last_acknowledged(tmp_path):
 
 @pytest.mark.parametrize(("places", "refusals"), [(100, 400), (1000, 0)])
 async def test_r56_a_burst_meets_clear_answers(service, places, refusals):
-    """text-generation-inference#439: 500 at once: exactly those past the limit are refused."""
+    """text-generation-inference#439: 500 at once: exactly those past the limit are refused.
+
+    Each is told which limit it was, and when to come back.
+    """
     await limit(service, max_waiting=places, max_waiting_per_user=places)
     answers = await asyncio.gather(
         *(service.enqueue(f"r{number}", "A") for number in range(500)), return_exceptions=True
@@ -235,7 +239,10 @@ async def test_r56_a_burst_meets_clear_answers(service, places, refusals):
     failed = [one for one in answers if isinstance(one, grpc.aio.AioRpcError)]
 
     assert len(failed) == refusals
-    assert all(one.code() is grpc.StatusCode.RESOURCE_EXHAUSTED for one in failed)
+    found = [refusal_of(one) for one in failed]
+    assert {one.code for one in found} <= {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert {one.reason for one in found} <= {"USER_QUEUE_FULL"}
+    assert all(one.retry_seconds >= 1 for one in found)
 
 
 async def test_r57_every_waiter_gets_exactly_one_end(service):

@@ -7,9 +7,12 @@ import grpc
 
 from fairsched.v1 import admin_service_pb2 as admin
 from fairsched.v1 import decision_pb2, policy_pb2
+from scheduler_service.app.waiters import Waiters
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.policy import SECOND_NS
+from scheduler_service.store.directory import DataDirectory
+from tests.support.crashed import copy_as_crashed
 from tests.support.driver import Driver
 from tests.support.live import GIVEN_BACK, POOL, refused, running, seconds
 from tests.support.programs import policy
@@ -138,8 +141,12 @@ async def test_r68_a_dispatch_nobody_received_is_handed_on_within_the_hand_over_
     assert answer.dispatches[0].attempt == 1
 
 
-async def test_r69_no_arrival_falls_between_looking_and_parking(service):
-    """camunda/camunda#4396: call and arrival at the same moment, over and over."""
+async def test_r69_no_arrival_falls_between_looking_and_parking(service, monkeypatch):
+    """camunda/camunda#4396: call and arrival at the same moment, over and over.
+
+    The look once a second, which would find what was missed, is turned off.
+    """
+    monkeypatch.setattr(Waiters, "_look_at_all", lambda _: None)
     for number in range(300):
         call = asyncio.ensure_future(service.next("w", wait=20))
         if number % 3:
@@ -150,9 +157,15 @@ async def test_r69_no_arrival_falls_between_looking_and_parking(service):
         await service.complete(one.lease_id)
 
 
-async def test_r70_one_arrival_wakes_the_worker_that_has_waited_longest(service):
-    """camunda/camunda#48998: 100 parked calls, one return an arrival, in order of parking."""
+async def test_r70_one_arrival_wakes_the_worker_that_has_waited_longest(service, monkeypatch):
+    """camunda/camunda#48998: 100 parked calls, one return an arrival, in order of parking.
+
+    No other call is even asked for.
+    """
     calls = {}
+    waiters, asked = service.app.waiters, []
+    ask = waiters._ask
+    monkeypatch.setattr(waiters, "_ask", lambda call: (asked.append(call.worker), ask(call))[1])
     for number in range(100):
         calls[f"w{number}"] = asyncio.ensure_future(service.next(f"w{number}", wait=60))
         await service.until(lambda count=number: service.app.waiters.count == count + 1)
@@ -161,6 +174,7 @@ async def test_r70_one_arrival_wakes_the_worker_that_has_waited_longest(service)
         answer = await calls.pop(f"w{number}")
         assert answer.dispatches[0].request_id == f"r{number}"
     assert not any(call.done() for call in calls.values())
+    assert asked == [f"w{number}" for number in range(10)]
     for call in calls.values():
         call.cancel()
 
@@ -252,11 +266,15 @@ async def test_r129_how_long_an_id_is_remembered(service):
 
 
 async def test_r82_everything_acknowledged_is_there_after_a_restart(tmp_path):
-    """HarperFast/rocksdb-js#723: a hundred accepted, no further write, a hundred dispatched."""
+    """HarperFast/rocksdb-js#723: a hundred accepted, no further write, a hundred dispatched.
+
+    The second service begins with the files as they were just behind the last answer.
+    """
     async with running(tmp_path / "data") as live:
         for number in range(100):
             await live.enqueue(f"r{number}")
-    async with running(tmp_path / "data") as live:
+        crashed = copy_as_crashed(DataDirectory(tmp_path / "data"), tmp_path / "crashed")
+    async with running(crashed.path) as live:
         answer = await live.next(max_dispatches=200)
 
     assert len(answer.dispatches) == 100
