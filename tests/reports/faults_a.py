@@ -28,7 +28,11 @@ FAULTS = [
         "R4",
         "a newcomer starts at zero",
         f"{A}::test_r4_a_client_joining_a_momentarily_empty_queue_starts_at_virtual_time",
-        (f"{CORE}/admission.py", "meter = virtual_time if flow is None", "meter = 0 if flow is None"),
+        (
+            f"{CORE}/admission.py",
+            "meter = virtual_time if flow is None",
+            "meter = 0 if flow is None",
+        ),
         (f"{CORE}/admission.py", ARRIVAL, "meter_after = meter"),
         (f"{CORE}/flows.py", "meter=pool.virtual_time,", "meter=0,"),
     ),
@@ -55,12 +59,16 @@ FAULTS = [
         f" {A}::test_r10_meters_come_back_from_the_log_of_a_real_service",
         (
             f"{CORE}/evolve.py",
-            "    for worker in state.workers.values():\n"
-            "        worker.last_seen_ns += x.downtime_ns\n",
-            "    for pool in state.pools.values():\n"
-            "        for flow in pool.flows.values():\n"
-            "            flow.meter = pool.virtual_time\n"
-            "        fc.rebuild(pool)\n",
+            (
+                "    for worker in state.workers.values():\n"
+                "        worker.last_seen_ns += x.downtime_ns\n"
+            ),
+            (
+                "    for pool in state.pools.values():\n"
+                "        for flow in pool.flows.values():\n"
+                "            flow.meter = pool.virtual_time\n"
+                "        fc.rebuild(pool)\n"
+            ),
         ),
     ),
     fault(
@@ -70,9 +78,11 @@ FAULTS = [
         (
             f"{CORE}/snapshot.py",
             '    pool.virtual_time = scalars["virtual_time"]\n',
-            '    pool.virtual_time = scalars["virtual_time"]\n'
-            "    for flow in pool.flows.values():\n"
-            "        flow.meter = pool.virtual_time\n",
+            (
+                '    pool.virtual_time = scalars["virtual_time"]\n'
+                "    for flow in pool.flows.values():\n"
+                "        flow.meter = pool.virtual_time\n"
+            ),
         ),
     ),
     fault(
@@ -91,14 +101,18 @@ FAULTS = [
         f"{A}::test_r12_a_users_own_order_is_kept",
         (
             f"{CORE}/backlog.py",
-            "head = self.short_of(flow) if self.fifo else flow.oldest_short\n"
-            "                if head is not None and head.sequence == sequence:\n"
-            "                    if flow.meter <= self.edge:\n"
-            "                        return flow, head",
-            "head = self.short_of(flow) if self.fifo else flow.oldest_short\n"
-            "                if head is not None and head.sequence == sequence:\n"
-            "                    if flow.meter <= self.edge:\n"
-            "                        return flow, flow.newest_short or head",
+            (
+                "head = self.short_of(flow) if self.fifo else flow.oldest_short\n"
+                "                if head is not None and head.sequence == sequence:\n"
+                "                    if flow.meter <= self.edge:\n"
+                "                        return flow, head"
+            ),
+            (
+                "head = self.short_of(flow) if self.fifo else flow.oldest_short\n"
+                "                if head is not None and head.sequence == sequence:\n"
+                "                    if flow.meter <= self.edge:\n"
+                "                        return flow, flow.newest_short or head"
+            ),
         ),
     ),
     fault(
@@ -119,8 +133,10 @@ FAULTS = [
         (
             f"{CORE}/selection.py",
             "slack = slack_for(policy, pool.recent_costs.largest)",
-            "slack = 10**15 if now_ns > 600 * 10**9 else"
-            " slack_for(policy, pool.recent_costs.largest)",
+            (
+                "slack = 10**15 if now_ns > 600 * 10**9 else"
+                " slack_for(policy, pool.recent_costs.largest)"
+            ),
         ),
     ),
     fault(

@@ -93,8 +93,10 @@ FAULTS = [
         (
             f"{CORE}/dispatch.py",
             "    if pool.backlog.selectable == 0:\n        return _why_nothing(pool)",
-            "    if not sum(one.lease is None for one in pool.requests.values()):\n"
-            "        return _why_nothing(pool)",
+            (
+                "    if not sum(one.lease is None for one in pool.requests.values()):\n"
+                "        return _why_nothing(pool)"
+            ),
         ),
     ),
     fault(
@@ -104,8 +106,10 @@ FAULTS = [
         (
             f"{CORE}/evolve.py",
             "    cancelled = x.state is d.RequestState.CANCELLED\n",
-            "    cancelled = x.state is d.RequestState.CANCELLED\n"
-            "    pool.flows[request.user_id].meter += max(x.output_tokens - request.cost, 0)\n",
+            (
+                "    cancelled = x.state is d.RequestState.CANCELLED\n"
+                "    pool.flows[request.user_id].meter += max(x.output_tokens - request.cost, 0)\n"
+            ),
         ),
     ),
     fault(
@@ -130,9 +134,11 @@ FAULTS = [
         (
             f"{CORE}/evolve.py",
             "    flow.in_flight -= 1\n",
-            "    flow.in_flight -= 1\n"
-            "    if how is d.RequestState.CANCELLED:\n"
-            "        flow.meter -= request.cost * 1_000_000\n",
+            (
+                "    flow.in_flight -= 1\n"
+                "    if how is d.RequestState.CANCELLED:\n"
+                "        flow.meter -= request.cost * 1_000_000\n"
+            ),
         ),
     ),
     fault(
@@ -142,10 +148,12 @@ FAULTS = [
         (
             "scheduler_service/app/commit.py",
             "            payloads = store.append(group)\n",
-            "            try:\n"
-            "                payloads = store.append(group)\n"
-            "            except Exception:\n"
-            "                payloads = {}\n",
+            (
+                "            try:\n"
+                "                payloads = store.append(group)\n"
+                "            except Exception:\n"
+                "                payloads = {}\n"
+            ),
         ),
     ),
     fault(
@@ -154,13 +162,13 @@ FAULTS = [
         "fault/test_syscalls.py::test_a_failed_sync_is_never_followed_by_an_acknowledgement",
         (
             "scheduler_service/store/sqlite.py",
-            "        except sqlite3.Error as error:\n"
-            "            self._failure = database.translate(error, self.name)\n"
-            "            raise self._failure from error\n\n"
-            "    def _waiting_out_full",
-            "        except sqlite3.Error:\n"
-            "            return {}\n\n"
-            "    def _waiting_out_full",
+            (
+                "        except sqlite3.Error as error:\n"
+                "            self._failure = database.translate(error, self.name)\n"
+                "            raise self._failure from error\n\n"
+                "    def _waiting_out_full"
+            ),
+            "        except sqlite3.Error:\n            return {}\n\n    def _waiting_out_full",
         ),
     ),
 ]

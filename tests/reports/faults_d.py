@@ -33,17 +33,21 @@ FAULTS = [
         f"{D}::test_r41_cancelled_calls_leak_no_place",
         (
             f"{RPC}/acquire.py",
-            "            await self._attend(pool, request_id, follower, context)\n"
-            "        finally:\n"
-            "            app.slots.free_call(peer)\n",
-            "            await self._attend(pool, request_id, follower, context)\n"
-            "        except asyncio.CancelledError:\n"
-            "            raise\n"
-            "        except Exception:\n"
-            "            app.slots.free_call(peer)\n"
-            "            raise\n"
-            "        else:\n"
-            "            app.slots.free_call(peer)\n",
+            (
+                "            await self._attend(pool, request_id, follower, context)\n"
+                "        finally:\n"
+                "            app.slots.free_call(peer)\n"
+            ),
+            (
+                "            await self._attend(pool, request_id, follower, context)\n"
+                "        except asyncio.CancelledError:\n"
+                "            raise\n"
+                "        except Exception:\n"
+                "            app.slots.free_call(peer)\n"
+                "            raise\n"
+                "        else:\n"
+                "            app.slots.free_call(peer)\n"
+            ),
         ),
     ),
     fault(
@@ -53,7 +57,7 @@ FAULTS = [
         (
             f"{CORE}/lifecycle.py",
             "if request.state is d.RequestState.LEASED:\n        existing",
-            "if request.state in {d.RequestState.LEASED, d.RequestState.WAITING}:\n        existing",
+            "if request.state is not d.RequestState.REDELIVERY:\n        existing",
         ),
     ),
     fault(
@@ -89,8 +93,7 @@ FAULTS = [
     fault(
         "R50 R56",
         "a refusal gives no hint",
-        f"{D}::test_r50_a_refusal_says_when_to_come_back"
-        f" {D}::test_r56_a_burst_meets_clear_answers",
+        f"{D}::test_r50_a_refusal_says_when_to_come_back {D}::test_r56_a_burst_meets_clear_answers",
         (
             f"{RPC}/status.py",
             "    if retry_after_seconds:\n        details.append(",

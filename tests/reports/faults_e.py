@@ -24,8 +24,10 @@ FAULTS = [
         (
             f"{CORE}/granting.py",
             "    expire_ns, hand_over_ns = _lease_times(pool, ask)\n",
-            "    expire_ns, hand_over_ns = _lease_times(pool, ask)\n"
-            "    expire_ns += request.enqueue_ns - now_ns\n",
+            (
+                "    expire_ns, hand_over_ns = _lease_times(pool, ask)\n"
+                "    expire_ns += request.enqueue_ns - now_ns\n"
+            ),
         ),
     ),
     fault(
@@ -34,11 +36,13 @@ FAULTS = [
         f"{E}::test_r61_finishing_what_is_not_ones_own_is_answered_never_fatal",
         (
             f"{CORE}/lifecycle.py",
-            "    known = state.old_leases.get(lease_id)\n"
-            "    if known is None:\n"
-            '        raise Unknown("LEASE_UNKNOWN",'
-            ' f"There is no lease {lease_id!r}.", leaseId=lease_id)\n'
-            "    return known\n",
+            (
+                "    known = state.old_leases.get(lease_id)\n"
+                "    if known is None:\n"
+                '        raise Unknown("LEASE_UNKNOWN",'
+                ' f"There is no lease {lease_id!r}.", leaseId=lease_id)\n'
+                "    return known\n"
+            ),
             "    return state.old_leases[lease_id]\n",
         ),
     ),
@@ -86,14 +90,18 @@ FAULTS = [
         f"{E}::test_r70_one_arrival_wakes_the_worker_that_has_waited_longest",
         (
             "scheduler_service/app/waiters.py",
-            "            if pool is not None and not pool.backlog.selectable"
-            " and not pool.redelivery:\n                return\n",
+            (
+                "            if pool is not None and not pool.backlog.selectable"
+                " and not pool.redelivery:\n                return\n"
+            ),
             "",
         ),
         (
             "scheduler_service/app/waiters.py",
-            "            if len(call.pools) == 1 and answer.empty_reason in _POOL_IS_DRY:\n"
-            "                return\n",
+            (
+                "            if len(call.pools) == 1 and answer.empty_reason in _POOL_IS_DRY:\n"
+                "                return\n"
+            ),
             "",
         ),
     ),
@@ -123,15 +131,20 @@ FAULTS = [
         f"{E}::test_r72_giving_up_is_written_down_once",
         (
             f"{CORE}/scheduler.py",
-            "def _tick(_state: State, _command: c.Tick, _log: list[d.Decision]) -> None:\n"
-            '    """Does nothing: the timers have fired."""\n',
-            "def _tick(state: State, x: c.Tick, log: list[d.Decision]) -> None:\n"
-            "    how = d.RequestState.DEAD_LETTERED\n"
-            "    for pool in state.pools.values():\n"
-            "        for dead in tuple(pool.dead.values()):\n"
-            "            again = d.Requeued(x.now_ns, pool.name, dead.request_id, '', dead.user_id)\n"
-            "            record(state, log, again)\n"
-            "            lifecycle.end(state, pool, dead, how, 'MAX_ATTEMPTS', x.now_ns, log)\n",
+            (
+                "def _tick(_state: State, _command: c.Tick, _log: list[d.Decision]) -> None:\n"
+                '    """Does nothing: the timers have fired."""\n'
+            ),
+            (
+                "def _tick(state: State, x: c.Tick, log: list[d.Decision]) -> None:\n"
+                "    how = d.RequestState.DEAD_LETTERED\n"
+                "    for pool in state.pools.values():\n"
+                "        for dead in tuple(pool.dead.values()):\n"
+                "            name, user = dead.request_id, dead.user_id\n"
+                "            again = d.Requeued(x.now_ns, pool.name, name, '', user)\n"
+                "            record(state, log, again)\n"
+                "            lifecycle.end(state, pool, dead, how, 'MAX_ATTEMPTS', x.now_ns, log)\n"
+            ),
         ),
     ),
     fault(
@@ -203,8 +216,11 @@ FAULTS = [
         (
             f"{STORE}/reader.py",
             '" WHERE last_sequence > ? ORDER BY last_sequence"',
-            '" WHERE last_sequence > ? AND last_sequence < (SELECT max(last_sequence) FROM log)"\n'
-            '    " ORDER BY last_sequence"',
+            (
+                '" WHERE last_sequence > ?"\n'
+                '    " AND last_sequence < (SELECT max(last_sequence) FROM log)"\n'
+                '    " ORDER BY last_sequence"'
+            ),
         ),
         (
             f"{STORE}/database.py",
@@ -234,8 +250,10 @@ FAULTS = [
         (
             f"{STORE}/reader.py",
             "        self._connection = database.open_reader(path)\n",
-            "        self._connection = database.open_reader(path)\n"
-            '        self._connection.execute("BEGIN")\n',
+            (
+                "        self._connection = database.open_reader(path)\n"
+                '        self._connection.execute("BEGIN")\n'
+            ),
         ),
     ),
     fault(

@@ -41,8 +41,10 @@ FAULTS = [
         (
             "scheduler_service/rpc/calls.py",
             "        runtime.running_count += 1\n",
-            "        runtime.running_count += 1\n"
-            '        serve.__dict__.setdefault("kept", []).append([context, request])\n',
+            (
+                "        runtime.running_count += 1\n"
+                '        serve.__dict__.setdefault("kept", []).append([context, request])\n'
+            ),
         ),
     ),
     fault(
@@ -51,8 +53,8 @@ FAULTS = [
         f"{LIFECYCLE}::test_a_watch_is_told_of_the_end",
         (
             "scheduler_service/rpc/health.py",
-            "            self._task.cancel()\n        await self._servicer.enter_graceful_shutdown()\n",
-            "            self._task.cancel()\n",
+            "cancel()\n        await self._servicer.enter_graceful_shutdown()\n",
+            "cancel()\n",
         ),
     ),
     fault(
@@ -72,10 +74,12 @@ FAULTS = [
         (
             "scheduler_service/store/snapshotter.py",
             "    began_ns = clock.monotonic_ns()\n    lock = directory.lock_snapshots()\n",
-            "    began_ns = clock.monotonic_ns()\n"
-            "    if os.fork():\n"
-            "        return Made(0, 0, 0, 0)\n"
-            "    lock = directory.lock_snapshots()\n",
+            (
+                "    began_ns = clock.monotonic_ns()\n"
+                "    if os.fork():\n"
+                "        return Made(0, 0, 0, 0)\n"
+                "    lock = directory.lock_snapshots()\n"
+            ),
         ),
     ),
     fault(
@@ -84,8 +88,10 @@ FAULTS = [
         "clients/test_misuse.py::test_after_a_fork_it_refuses",
         (
             "clients/python/fairsched/sync_calls.py",
-            "        if self._process and os.getpid() != self._process:\n"
-            "            raise errors.MisuseError(forked(self._process))\n",
+            (
+                "        if self._process and os.getpid() != self._process:\n"
+                "            raise errors.MisuseError(forked(self._process))\n"
+            ),
             "",
         ),
     ),

@@ -26,8 +26,10 @@ FAULTS = [
         (
             f"{CORE}/evolve.py",
             "    pool.in_flight_cost -= request.cost\n",
-            "    if how is d.RequestState.SUCCEEDED:\n"
-            "        pool.in_flight_cost -= request.cost\n",
+            (
+                "    if how is d.RequestState.SUCCEEDED:\n"
+                "        pool.in_flight_cost -= request.cost\n"
+            ),
         ),
     ),
     fault(
@@ -72,21 +74,27 @@ FAULTS = [
         f"{F}::test_r118_a_failed_sweeper_does_not_go_unnoticed",
         (
             "scheduler_service/app/engine.py",
-            "        except BaseException as error:\n            self._stop(error)\n            raise\n",
-            "        except BaseException as error:\n"
-            '            self._report("engine.failed", error=repr(error))\n',
+            "except BaseException as error:\n            self._stop(error)\n            raise\n",
+            (
+                "except BaseException as error:\n"
+                '            self._report("engine.failed", error=repr(error))\n'
+            ),
         ),
     ),
     fault(
         "R119",
         "a number may be as large as it will",
-        f"{BAD_INPUT}",
-        (f"{RPC}/validate.py", "        if not low <= value <= high:\n", "        if value < low:\n"),
+        f"{BAD_INPUT}::test_a_bad_field_is_named",
+        (
+            f"{RPC}/validate.py",
+            "        if not low <= value <= high:\n",
+            "        if value < low:\n",
+        ),
     ),
     fault(
         "R120",
         "a duration that is none is taken as it comes",
-        f"{BAD_INPUT}",
+        f"{BAD_INPUT}::test_a_bad_field_is_named",
         (
             f"{RPC}/validate.py",
             "if abs(nanos) > _NANOS_MAX or (seconds > 0 > nanos) or (seconds < 0 < nanos):",
@@ -111,6 +119,16 @@ FAULTS = [
             f"{RPC}/validate.py",
             "return len(text.encode()) <= ID_BYTES_MAX and _control(text) is None",
             "return len(text.encode()) <= ID_BYTES_MAX and text.isidentifier()",
+        ),
+    ),
+    fault(
+        "R123",
+        "odd letters of a name are not escaped",
+        f"{METRICS}::test_odd_names_are_escaped",
+        (
+            "scheduler_service/obs/metrics.py",
+            "    return generate_latest(registry)\n",
+            '    return generate_latest(registry).replace(b"\\\\", b"")\n',
         ),
     ),
     fault(

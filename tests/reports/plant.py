@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from tests.reports.fault import Fault
 from tests.reports.faults import FAULTS
@@ -84,7 +84,8 @@ class Copy:
         report.unlink(missing_ok=True)
         command = [
             sys.executable, "-m", "pytest", node_of(test), "--exitfirst", "--quiet",
-            "--override-ini", f"timeout={TEST_SECONDS}", "-p", "no:cacheprovider", "--junit-xml", str(report),
+            "--override-ini", f"timeout={TEST_SECONDS}", "-p", "no:cacheprovider",
+            "--junit-xml", str(report),
         ]  # fmt: skip
         began = time.monotonic()
         try:
@@ -119,7 +120,7 @@ def node_of(test: str) -> str:
 
 def _outcome(report: Path, code: int) -> tuple[str, str]:
     """Returns how a run ended, and the first line of why."""
-    root = ElementTree.parse(report).getroot()  # noqa: S314 - our own file
+    root = ET.parse(report).getroot()  # noqa: S314 - our own file
     failures = [x.get("message", "") for x in root.iter("failure")]
     errors = [x.get("message", "") for x in root.iter("error")]
     lines = "".join((*failures[:1], *errors[:1])).strip().splitlines()

@@ -98,7 +98,7 @@ async def test_r64_dead_workers_are_noticed_while_the_service_runs(service):
     await service.leased("x", "w1")
     answer = await service.next("w2", wait=10)
 
-    assert answer.dispatches[0].request_id == "x"
+    assert [one.request_id for one in answer.dispatches] == ["x"]
     assert answer.dispatches[0].turn == decision_pb2.TURN_REDELIVERY
 
 
@@ -137,8 +137,8 @@ async def test_r68_a_dispatch_nobody_received_is_handed_on_within_the_hand_over_
     first = await parked  # the answer is on its way; its worker never says anything again
     answer = await service.next("w2", wait=5)
 
-    assert first.dispatches[0].request_id == answer.dispatches[0].request_id == "x"
-    assert answer.dispatches[0].attempt == 1
+    assert [one.request_id for one in first.dispatches] == ["x"]
+    assert [(one.request_id, one.attempt) for one in answer.dispatches] == [("x", 1)]
 
 
 async def test_r69_no_arrival_falls_between_looking_and_parking(service, monkeypatch):
@@ -171,7 +171,8 @@ async def test_r70_one_arrival_wakes_the_worker_that_has_waited_longest(service,
         await service.until(lambda count=number: service.app.waiters.count == count + 1)
     for number in range(10):
         await service.enqueue(f"r{number}")
-        answer = await calls.pop(f"w{number}")
+        async with asyncio.timeout(5):
+            answer = await calls.pop(f"w{number}")
         assert answer.dispatches[0].request_id == f"r{number}"
     assert not any(call.done() for call in calls.values())
     assert asked == [f"w{number}" for number in range(10)]

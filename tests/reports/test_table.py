@@ -1,29 +1,26 @@
 """The table of reports is complete, and every test it names exists."""
 
 import re
-from pathlib import Path
 
-HERE = Path(__file__).parent
-TABLE = (HERE / "README.md").read_text()
-ROWS = re.findall(r"^\| (R\d+) \| ([^|]+) \| ([^|]*) \|", TABLE, re.MULTILINE)
+from tests.reports.table import HERE, ROWS, TABLE
 
 
 def test_every_row_names_a_test():
     """No report is listed without the test that shows it."""
-    assert len(ROWS) == 87
-    assert [number for number, _, tests in ROWS if "`" not in tests] == []
+    assert len(ROWS) == len(re.findall(r"^\| R", TABLE, re.MULTILINE)) == 87
+    assert [row.number for row in ROWS if not row.tests] == []
 
 
 def test_every_test_named_exists():
     """The files and functions of the table are those of the tree."""
     missing = []
-    for number, _, tests in ROWS:
-        for name in re.findall(r"`([^`]+)`", tests):
+    for row in ROWS:
+        for name in row.tests:
             file, _, function = name.partition("::")
             path = HERE.parent / file
             known = path.is_file() and (not function or f"def {function}(" in path.read_text())
             if not known:
-                missing.append((number, name))
+                missing.append((row.number, name))
 
     assert missing == []
 
