@@ -206,26 +206,20 @@ FAULTS = [
         (
             f"{STORE}/pruning.py",
             "if end.sequence > floor or not self._exceeds(end, head):",
-            "if end.sequence < floor or not self._exceeds(end, head):",
+            "if floor < 0 or not self._exceeds(end, head):",
         ),
     ),
     fault(
         "R82",
-        "the last group is not seen before the next one is written",
+        "what is only in the write-ahead file is not seen",
         f"{E}::test_r82_everything_acknowledged_is_there_after_a_restart",
         (
-            f"{STORE}/reader.py",
-            '" WHERE last_sequence > ? ORDER BY last_sequence"',
+            f"{STORE}/sqlite.py",
+            "            self._writer = database.open_writer(directory.log_path, durability)\n",
             (
-                '" WHERE last_sequence > ?"\n'
-                '    " AND last_sequence < (SELECT max(last_sequence) FROM log)"\n'
-                '    " ORDER BY last_sequence"'
+                "            directory.journal_path.unlink(missing_ok=True)\n"
+                "            self._writer = database.open_writer(directory.log_path, durability)\n"
             ),
-        ),
-        (
-            f"{STORE}/database.py",
-            '" ORDER BY last_sequence DESC LIMIT 1"',
-            '" ORDER BY last_sequence DESC LIMIT 1 OFFSET 1"',
         ),
     ),
     fault(
