@@ -5,6 +5,7 @@ from tests.reports.fault import fault
 CORE = "scheduler_service/core"
 STORE = "scheduler_service/store"
 E = "reports/test_e_leases.py"
+TORN = "fault/test_torn_journal.py"
 
 FAULTS = [
     fault(
@@ -189,13 +190,13 @@ FAULTS = [
     ),
     fault(
         "R80",
-        "a torn journal is not noticed",
-        "fault/test_torn_journal.py"
-        "::test_a_journal_cut_at_each_of_its_last_200_bytes_loses_the_torn_group_only",
+        "a start refuses what an interrupted write left",
+        f"{TORN}::test_a_journal_cut_at_each_of_its_last_200_bytes_loses_the_torn_group_only"
+        f" {TORN}::test_a_journal_cut_to_almost_nothing_leaves_what_was_checkpointed",
         (
-            f"{STORE}/journal.py",
-            "if not frame or not salts.startswith(found):",
-            "if size % page_bytes or not salts.startswith(found):",
+            f"{STORE}/sqlite.py",
+            '            self._report("log.tail_cut", file=path.name, offset=offset)\n',
+            '            raise StoreFailed(f"{path.name} is torn at {offset}")\n',
         ),
     ),
     fault(

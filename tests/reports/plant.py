@@ -123,9 +123,10 @@ def _outcome(report: Path, code: int) -> tuple[str, str]:
     root = ET.parse(report).getroot()  # noqa: S314 - our own file
     failures = [x.get("message", "") for x in root.iter("failure")]
     errors = [x.get("message", "") for x in root.iter("error")]
-    lines = "".join((*failures[:1], *errors[:1])).strip().splitlines()
-    detail = lines[0] if lines else ""
-    if code == 1 and failures and not detail.split(":")[0].endswith(BROKEN):
+    lines = "".join((*failures[:1], *errors[:1])).strip().splitlines() or [""]
+    detail = lines[0]
+    kinds = {line.split(":")[0] for line in (lines[0], lines[-1])}
+    if code == 1 and failures and not any(kind.endswith(BROKEN) for kind in kinds):
         return "failed", detail
     if failures or errors:
         return "broken", detail
