@@ -3,10 +3,13 @@
 import contextlib
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60.0
+"""A writer that does not write what is waited for is not waited for any longer."""
 
 
 def command(directory, seed: int, **options: object) -> list[str]:
@@ -47,8 +50,13 @@ def kill_after(arguments: list[str], lines: int, *, marker: str = "") -> int:
 
     Returns:
         What it acknowledged.
+
+    Raises:
+        AssertionError: It failed by itself before, or did not write that much for a minute.
     """
     with running(arguments) as process:
+        patience = threading.Timer(PATIENCE_S, process.kill)
+        patience.start()
         read = []
         counted = 0
         for line in process.stdout:
@@ -59,5 +67,7 @@ def kill_after(arguments: list[str], lines: int, *, marker: str = "") -> int:
                 process.kill()
                 break
         read.append(process.stdout.read())
-        process.wait()
+        patience.cancel()
+        code = process.wait()
+    assert counted == lines or code == 0, f"{counted} of {lines} lines, then it ended with {code}"
     return last_acknowledged("".join(read))
