@@ -28,7 +28,7 @@ def test_killed_at_any_moment_it_starts_again_with_everything_acknowledged(
     acknowledged = 0
     snapshots: set[int] = set()
     pruned = False
-    count = ROUNDS * rounds if durability == "sync" else rounds
+    count = ROUNDS * rounds if durability == "sync" else 2 * rounds
     for number in range(count):
         if number % 20 == 0:
             seed = rng.randrange(10**6)
@@ -41,7 +41,7 @@ def test_killed_at_any_moment_it_starts_again_with_everything_acknowledged(
             snapshot_records=150,
             retention_bytes=10_000,
         )
-        if number % 2:
+        if number % 2 == 0:
             told = kill_after(arguments, rng.randrange(1, 400))
         else:
             told = kill_after(arguments, rng.randrange(1, 40), marker="snapshot.made")
