@@ -59,6 +59,16 @@ FAULTS = [
         ),
     ),
     fault(
+        "R116",
+        "time limits that stand still are no problem",
+        f"{F}::test_r116_time_limits_that_stand_still_make_health_bad",
+        (
+            "scheduler_service/server/watchdog.py",
+            "late = due_ns is not None and engine.now_ns() - due_ns > self._stall_ns\n",
+            "late = due_ns is not None and engine.failed is not None\n",
+        ),
+    ),
+    fault(
         "R117",
         "what a cap holds back counts as nothing",
         f"{F}::test_r117_what_nobody_can_start_is_seen",

@@ -14,9 +14,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fairsched.v1 import admin_service_pb2 as admin
 from fairsched.v1 import audit_service_pb2 as audit
-from fairsched.v1 import policy_pb2
+from fairsched.v1 import decision_pb2, policy_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app import clock
+from scheduler_service.app.engine import Engine
 from scheduler_service.core import decisions as d
 from scheduler_service.core.policy import SECOND_NS
 from tests.support.driver import LONG, Driver
@@ -217,6 +218,24 @@ async def test_r112_dispatch_goes_on_when_nothing_feeds_capacity(service):
     await service.enqueue("x", kv_tokens=100_000)
 
     assert (await service.next()).dispatches
+
+
+@pytest.mark.slow
+async def test_r116_time_limits_that_stand_still_make_health_bad(tmp_path, monkeypatch):
+    """netresearch/ofelia#780: a timer that was lost shows in health, and what was due ends."""
+    monkeypatch.setattr(Engine, "_on_timer", lambda _: None)
+    async with running(tmp_path / "data", stall_seconds=1) as live:
+        await live.enqueue("late", max_wait=seconds(0.05))
+        readiness = live.service.runtime.readiness
+        await live.until(lambda: not readiness.ready, 6)
+        reason = readiness.reason
+        await live.until(lambda: readiness.ready, 6)
+        late = await live.state("late")
+
+    assert reason == "Time limits are not being looked at."
+    assert late.state == decision_pb2.REQUEST_STATE_EXPIRED
+    assert [one["problem"] for one in live.reported("health.degraded")] == ["timers"]
+    assert [one["problem"] for one in live.reported("health.recovered")] == ["timers"]
 
 
 async def test_r117_what_nobody_can_start_is_seen(service):
