@@ -84,6 +84,16 @@ FAULTS = [
     ),
     fault(
         "R100",
+        "a pool of processes begins them in the way that is the default",
+        f"{F}::test_r100_the_service_never_forks",
+        (
+            "scheduler_service/sim/pool.py",
+            'ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))',
+            "ProcessPoolExecutor(jobs)",
+        ),
+    ),
+    fault(
+        "R100",
         "a client goes on in a forked child",
         "clients/test_misuse.py::test_after_a_fork_it_refuses",
         (
