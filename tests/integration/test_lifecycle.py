@@ -391,7 +391,7 @@ class TestReload:
 
 @pytest.mark.slow
 async def test_clients_may_ping(tmp_path):
-    """A call that waits survives clients that ping every second (R92)."""
+    """A call that waits and an idle connection survive clients that ping every second (R92)."""
     options = [
         ("grpc.keepalive_time_ms", 1000),
         ("grpc.keepalive_timeout_ms", 500),
@@ -402,12 +402,15 @@ async def test_clients_may_ping(tmp_path):
     async with (
         running(tmp_path, keepalive_min_seconds=1) as live,
         grpc.aio.insecure_channel(f"127.0.0.1:{live.port}", options=options) as channel,
+        grpc.aio.insecure_channel(f"127.0.0.1:{live.port}", options=options) as idle,
     ):
+        await idle.channel_ready()
         stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
         request = pb.NextDispatchRequest(worker_id="w", pools=[POOL], wait_duration={"seconds": 60})
         waiting = asyncio.ensure_future(stub.NextDispatch(request))
         done, _ = await asyncio.wait({waiting}, timeout=7)
         assert not done, "cut off for pinging"
+        assert idle.get_state() is grpc.ChannelConnectivity.READY, "cut off for pinging"
         await live.enqueue("a")
         assert len((await waiting).dispatches) == 1
 

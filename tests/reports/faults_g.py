@@ -15,6 +15,16 @@ FAULTS = [
         (LISTENING, "settings.keepalive_min_seconds * _MILLIS,", "300 * _MILLIS,"),
     ),
     fault(
+        "R92",
+        "clients that ping without a call are cut off",
+        f"{LIFECYCLE}::test_clients_may_ping",
+        (
+            LISTENING,
+            '("grpc.keepalive_permit_without_calls", 1)',
+            '("grpc.keepalive_permit_without_calls", 0)',
+        ),
+    ),
+    fault(
         "R93",
         "a hundred calls at once, waiting ones too",
         f"{F}::test_r93_parked_calls_and_streams_hold_nobody_up",
