@@ -74,7 +74,8 @@ class Copy:
     @property
     def environment(self) -> dict[str, str]:
         """The variables under which every process finds this copy, and not another one."""
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+        ours = ("PYTEST_", "FAIRSCHED_")
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         places = (self.folder, self.folder / "clients" / "python")
         return inherited | {"PYTHONPATH": os.pathsep.join(map(str, places))}
 
