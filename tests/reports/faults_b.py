@@ -118,12 +118,12 @@ FAULTS = [
         "the estimator learns nothing about a user",
         f"{B}::test_r33_a_late_report_of_more_usage_changes_no_meter_but_teaches_the_estimator",
         (
-            "scheduler_service/rpc/intake.py",
-            "Learned(*pool.ratios.get(x.user_id, NOTHING_LEARNED)),",
+            "scheduler_service/app/estimate.py",
+            "Learned(*pool.ratios.get(user_id, NOTHING_LEARNED)),",
             "Learned(*NOTHING_LEARNED),",
         ),
         (
-            "scheduler_service/rpc/intake.py",
+            "scheduler_service/app/estimate.py",
             'Learned(*pool.ratios.get("", NOTHING_LEARNED)),',
             "Learned(*NOTHING_LEARNED),",
         ),
