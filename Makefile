@@ -45,7 +45,7 @@ format: $(READY)  ## Formats Python and proto files.
 gen: $(READY)  ## Writes the generated code in clients/python/fairsched/v1 again.
 	@.ci/gen
 
-compile: $(READY)  ## Compiles the core in place (needs a C compiler); `make clean` takes it back.
+compile: $(READY)  ## Compiles the core in place, after every change again (needs a C compiler).
 	@$(BIN)/python .ci/compile.py
 
 bench: $(READY)  ## Runs the benchmark suite (ARGS="--quick", "--list", or names).

@@ -24,7 +24,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Refuses to test a compiled core that its source has left behind, or the wrong one."""
     folder = Path(core.__path__[0])
     for library in folder.glob("*.so"):
-        if library.stat().st_mtime < (folder / f"{library.name.split('.')[0]}.py").stat().st_mtime:
-            pytest.exit(f"{library.name} is older than its source: make compile, or make clean", 4)
+        source = folder / f"{library.name.partition('.')[0]}.py"
+        if not source.exists() or library.stat().st_mtime < source.stat().st_mtime:
+            pytest.exit(f"{library.name} is not of its source: make compile, or make clean", 4)
     if "FAIRSCHED_TEST_COMPILED" in os.environ and not core.COMPILED:
         pytest.exit("the core is not compiled", 4)

@@ -171,7 +171,7 @@ def fail(error: errors.FairschedError, target: str) -> NoReturn:
     text = str(error)
     if isinstance(error, errors.UnavailableError | errors.DeadlineError):
         text = away.sentence(error, target)
-    elif isinstance(error, errors.CallError) and error.retry_after:
+    if isinstance(error, errors.CallError) and error.retry_after:
         text += f" (try again in {output.span(error.retry_after)})"
     output.err.print(output.safe(f"fairsched: {text}"), style="red")
     raise typer.Exit(exit_code(error)) from None

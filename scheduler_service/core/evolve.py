@@ -15,7 +15,7 @@ from scheduler_service.core import fold_config as fc
 from scheduler_service.core import timers
 from scheduler_service.core.charge import reach_of
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PredictedClass
-from scheduler_service.core.request import Lease, Request
+from scheduler_service.core.request import OLD_LEASES_MAX, Lease, Request
 from scheduler_service.core.state import Flow, Pool, State
 
 _LEASED = d.RequestState.LEASED
@@ -23,7 +23,6 @@ _QBA = ClassOrder.QBA
 _PROMOTION = d.Rule.PROMOTION
 _AT_DISPATCH = AdmissionPoint.DISPATCH
 _CANCELLED = d.RequestState.CANCELLED
-
 _SHORT = PredictedClass.SHORT
 _REDELIVERY = d.Turn.REDELIVERY
 
@@ -218,9 +217,13 @@ def _lease_ended(state: State, x: d.LeaseEnded) -> None:
     assert lease.lease_id == x.lease_id
     _drop_lease(state, pool, request)
     state.old_leases[x.lease_id] = (x.pool, x.request_id)
-    request.old_leases = (*request.old_leases, x.lease_id)
+    old = request.old_leases
+    if len(old) >= OLD_LEASES_MAX:
+        state.old_leases.pop(old[0], None)
+        old = old[1:]
+    request.old_leases = (*old, x.lease_id)
     if x.cause is d.LeaseEndCause.GIVEN_BACK:
-        request.given_back = (*request.given_back, x.lease_id)
+        request.given_back = (*request.given_back[1 - OLD_LEASES_MAX :], x.lease_id)
     request.lease = None
     request.state = d.RequestState.REDELIVERY
     request.failures = x.failures_after

@@ -23,7 +23,6 @@ from scheduler_service.core.state import Pool, State
 
 _REDELIVERY = Turn.REDELIVERY
 _PROMOTION = Rule.PROMOTION
-
 _SHORT = PredictedClass.SHORT
 _QBA = ClassOrder.QBA
 _AT_DISPATCH = AdmissionPoint.DISPATCH

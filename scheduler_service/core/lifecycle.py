@@ -22,7 +22,7 @@ from scheduler_service.core.request import Gone, Request
 from scheduler_service.core.state import Pool, State
 
 _GIVEN_BACK = d.Outcome.GIVEN_BACK
-_DONE = d.Outcome.SUCCEEDED
+_OUTCOME_SUCCEEDED = d.Outcome.SUCCEEDED
 _SUCCEEDED = d.RequestState.SUCCEEDED
 _CAP = d.RejoinCause.CAP
 _NEW = c.Existing.NEW
@@ -72,7 +72,7 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
         return c.Finished(name, request.request_id, state_now, _NEW)
     if request.cancel_reason:
         how = d.RequestState.CANCELLED
-    elif x.outcome is _DONE:
+    elif x.outcome is _OUTCOME_SUCCEEDED:
         how = _SUCCEEDED
         _count_prefill(state, pool, request, x.now_ns, log)
     else:

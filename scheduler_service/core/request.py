@@ -8,6 +8,9 @@ from mypy_extensions import mypyc_attr
 from scheduler_service.core.decisions import RequestState, Rule, Turn
 from scheduler_service.core.policy import PredictedClass
 
+OLD_LEASES_MAX = 64
+"""Ended leases that are remembered of one request: it may be given back without end."""
+
 
 @final
 @mypyc_attr(acyclic=True)
@@ -87,7 +90,7 @@ class Request:
         first_dispatch_ns: When it first left the queue; 0 before.
         givers: (worker, until when it is not offered the request again), of who gave it back.
         last_error: Text of its last failure.
-        old_leases: Leases it has had before.
+        old_leases: Leases it has had before, the last `OLD_LEASES_MAX` of them.
         given_back: Those of them that their holder gave back.
         newer, older: Neighbours in the queue of its user and class.
     """

@@ -7,6 +7,7 @@ The digest of these bytes is how live state, replay and snapshot are compared.
 """
 
 import hashlib
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -124,6 +125,12 @@ _SET_LATER = tuple(
     for name in RequestImage.__struct_fields__
     if name not in {*_MADE_WITH, "caller_bound", "lease"}
 )
+
+
+_FIELDS: "dict[type[msgspec.Struct], attrgetter[tuple[Any, ...]]]" = {
+    kind: attrgetter(*kind.__struct_fields__)
+    for kind in (FlowImage, LeaseImage, RequestImage, WorkerImage)
+}
 
 
 class PoolImage(msgspec.Struct, array_like=True):
@@ -248,7 +255,7 @@ def _sequence(request: Request | Gone) -> int:
 
 def _image(kind: type[_Image], thing: object) -> _Image:
     """Returns the image of something that has all fields of its image."""
-    return kind(*(getattr(thing, name) for name in kind.__struct_fields__))
+    return kind(*_FIELDS[kind](thing))
 
 
 def _request_image(request: Request) -> RequestImage:

@@ -6,7 +6,6 @@ users, without the names of others, and without stored records, which hold such 
 
 import asyncio
 from collections.abc import Iterable
-from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -42,10 +41,14 @@ REPLY_BYTES = 1 << 20
 """Stored records of one answer, roughly: messages are larger, but far below the limit."""
 
 SHARED_MESSAGES = 256
-"""Messages kept for the other watches that follow the log's end, each a kilobyte or so."""
+"""Messages that watches at the end of the log keep for each other, each a kilobyte or so."""
 
 _LISTED = "decisions"
 _SEQUENCE_MAX = 2**63 - 1
+
+
+_Shared = dict[tuple[bytes, bool], decision_pb2.Decision]
+"""Messages by chain hash, which says which decision it is, and whether the record comes along."""
 
 
 class _Wanted(NamedTuple):
@@ -68,6 +71,7 @@ class AuditServicer(Servicer, pb_grpc.AuditServiceServicer):
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
         self._explaining: Explaining | None = None
+        self._shared: _Shared = {}
         runtime.readiness.listeners.append(self._phase_changed)
 
     def _phase_changed(self) -> None:
@@ -188,7 +192,8 @@ class AuditServicer(Servicer, pb_grpc.AuditServiceServicer):
             page = await seen.log.next_page(cursor)
             reply = pb.WatchDecisionsResponse(scanned_sequence=cursor.sequence)
             if page is not None:
-                reply.decisions.extend(_matching(page, wanted))
+                shared = None if cursor.behind else self._shared
+                reply.decisions.extend(_matching(page, wanted, shared))
             if reply.decisions or began_ns - told_ns >= HEARTBEAT_NS:
                 reply.head.CopyFrom(head_message(seen.log.head()))
                 await _send(context, reply)
@@ -239,31 +244,37 @@ def _is_past(page: Page, wanted: DecisionFilter) -> bool:
     return wanted.end_ns > 0 and wanted.is_past(codec.decode(page.records[-1]).now_ns)
 
 
-def _matching(page: Page, wanted: _Wanted) -> Iterable[decision_pb2.Decision]:
-    """Yields the messages of the decisions that are wanted."""
+def _matching(
+    page: Page, wanted: _Wanted, shared: _Shared | None = None
+) -> Iterable[decision_pb2.Decision]:
+    """Yields the messages of the decisions that are wanted.
+
+    Args:
+        page: The records.
+        wanted: Which of them, and how.
+        shared: Messages made before, and those made now; they are not changed any more.
+    """
     hashes = page.hashes
     for index, record in enumerate(page.records):
-        if wanted.filter.decoded(record) is not None:
-            around = (hashes[index], hashes[index + 1])
-            message = _message(page.first_sequence + index, record, around, wanted.records)
-            if wanted.hides:
-                seen, message = message, decision_pb2.Decision()
-                message.CopyFrom(seen)
-                hide_others(message)
-            yield message
-
-
-@lru_cache(maxsize=SHARED_MESSAGES)
-def _message(
-    sequence: int,
-    record: bytes,
-    hashes: tuple[bytes, bytes],
-    with_record: bool,  # noqa: FBT001 - a cache takes no keywords in another order
-) -> decision_pb2.Decision:
-    """Returns a decision as a message that must not be changed: other watches get it too."""
-    return decision_message(
-        sequence, codec.decode(record), hashes=hashes, record=record if with_record else b""
-    )
+        decision = wanted.filter.decoded(record)
+        if decision is None:
+            continue
+        around = (hashes[index], hashes[index + 1])
+        stored = record if wanted.records else b""
+        key = (around[1], wanted.records)
+        message = None if shared is None else shared.get(key)
+        if message is None:
+            sequence = page.first_sequence + index
+            message = decision_message(sequence, decision, hashes=around, record=stored)
+            if shared is not None:
+                while len(shared) >= SHARED_MESSAGES:
+                    del shared[next(iter(shared))]
+                shared[key] = message
+        if wanted.hides:
+            whole, message = message, decision_pb2.Decision()
+            message.CopyFrom(whole)
+            hide_others(message)
+        yield message
 
 
 def hide_others(message: decision_pb2.Decision) -> None:

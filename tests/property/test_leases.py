@@ -9,6 +9,7 @@ from scheduler_service.core import decisions as d
 from scheduler_service.core import snapshot
 from scheduler_service.core.errors import Denied, Superseded, Unknown, WrongState
 from scheduler_service.core.policy import SECOND_NS
+from scheduler_service.core.request import OLD_LEASES_MAX
 from tests.support import watches
 from tests.support.driver import POOL, Driver
 from tests.support.programs import LIVELY, SFQ, Player, policy
@@ -212,6 +213,26 @@ def test_a_doubled_give_back_that_was_the_last_one_says_so_again():
 
     dead = d.RequestState.DEAD_LETTERED
     assert told == [(dead, c.Existing.NEW), (dead, c.Existing.REPEATED)]
+
+
+def test_what_is_remembered_of_a_request_given_back_without_end_is_bounded():
+    """The first of its leases are forgotten, the last answer is still given again."""
+    driver, granted = leased(msgspec.structs.replace(RULES, retry_backoff_ns=0))
+    first = granted
+    for _ in range(3 * OLD_LEASES_MAX):
+        _given_back(driver, granted.lease_id)
+        driver.advance(1)
+        granted = driver.next(worker="w1")[0]
+    request = driver.state.pools[POOL].requests["a0"]
+    held = len(request.old_leases), len(request.given_back), len(driver.state.old_leases)
+    last = _given_back(driver, request.old_leases[-1])
+    with pytest.raises(Unknown):
+        _given_back(driver, first.lease_id)
+    driver.complete(granted.lease_id)
+    driver.check()
+
+    assert held == (OLD_LEASES_MAX,) * 3
+    assert last == (d.RequestState.REDELIVERY, c.Existing.REPEATED)
 
 
 def test_a_give_back_is_remembered_as_long_as_its_request():

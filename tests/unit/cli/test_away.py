@@ -1,9 +1,10 @@
 """Why nobody answers: one sentence that says what to check, in words of the command line."""
 
 import pytest
+import typer
 
 from fairsched import errors
-from scheduler_service.cli import away
+from scheduler_service.cli import away, session
 
 FAILED = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: "
 
@@ -44,3 +45,14 @@ def test_what_the_service_says_is_told_as_it_is():
     starting = errors.UnavailableError(None, "The service is starting.", reason="REPLAYING")
 
     assert away.sentence(starting, "gpu:1") == str(starting)
+
+
+def test_when_to_try_again_is_told_whatever_failed(capsys):
+    """A service that stops says when to come back."""
+    stopping = errors.UnavailableError(
+        None, "The service is stopping.", reason="DRAINING", retry_after=2.0
+    )
+    with pytest.raises(typer.Exit):
+        session.fail(stopping, "gpu:1")
+
+    assert "try again in 2" in " ".join(capsys.readouterr().err.split())
