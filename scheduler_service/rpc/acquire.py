@@ -26,6 +26,9 @@ REFRESH_SECONDS = 1.0
 REFRESHES_AT_ONCE = 50
 """An outlook costs up to a millisecond: so many are looked at each time, in rotation."""
 
+HANG_UP_SECONDS = 1.0
+"""How long the transport may take to say what became of a message to a caller that has left."""
+
 
 class Refresher:
     """Wakes calls that wait, in rotation, so that they look at their outlook."""
@@ -125,8 +128,7 @@ class Acquiring:
             news = follower.news()
             if news is not None:
                 await app.engine.durable()
-                await context.write(self._message(news))
-                follower.sent(news)
+                await say(context, self._message(news), news, follower)
                 if news.last:
                     return
             if app.readiness.phase is Phase.DRAINING:
@@ -140,3 +142,23 @@ class Acquiring:
             news.granted.lease_duration.CopyFrom(convert.time_left(news.expire_ns, now_ns))
             return pb.AcquireResponse(granted=news.granted)
         return pb.AcquireResponse(queued=news.queued, ended=news.ended)
+
+
+async def say(
+    context: Context, message: pb.AcquireResponse, news: Event, follower: Follower
+) -> None:
+    """Sends one event, and knows whether it went out even if the caller leaves over it.
+
+    A caller may hang up as soon as it has its turn, before the transport has told us that the
+    message went out.  Its turn is not lost for that.
+    """
+    writing = asyncio.ensure_future(context.write(message))
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        done, _ = await asyncio.wait({writing}, timeout=HANG_UP_SECONDS)
+        if done and not writing.cancelled() and writing.exception() is None:
+            follower.sent(news)
+        writing.cancel()
+        raise
+    follower.sent(news)

@@ -8,7 +8,7 @@ import pytest_asyncio
 import fairsched
 from fairsched import AsyncFairsched, new_request
 from fairsched.errors import FairschedError
-from fairsched.v1 import decision_pb2
+from fairsched.v1 import decision_pb2, policy_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from fairsched.v1.decision_pb2 import RequestState
 from tests.clients.service_process import ServiceProcess
@@ -124,6 +124,29 @@ async def test_gate_turns_are_taken_one_after_the_other(client, gate):
     )
     info = await ended(client, gate, "a")
     assert info.state == decision_pb2.REQUEST_STATE_SUCCEEDED
+
+
+async def test_a_crowd_at_a_gate_is_let_through_as_the_gate_says(client, make_pool):
+    """However many come at once, no more hold a turn than may, and every turn ends as it was used."""
+    gate = make_pool(mode=policy_pb2.POOL_MODE_GATE, gate_max_in_flight=2)
+    held = most = 0
+
+    async def one(number: int) -> pb.EnqueueRequest:
+        nonlocal held, most
+        request = new_request(pool=gate, user_id=f"user-{number % 7}", cost=1)
+        async with client.acquire(request) as turn:
+            held += 1
+            most = max(most, held)
+            await asyncio.sleep(0.05)
+            held -= 1
+        assert turn.end_error is None
+        return request
+
+    requests = await asyncio.gather(*(one(number) for number in range(120)))
+    states = {(await ended(client, gate, r.request_id)).state for r in requests}
+
+    assert most == 2
+    assert states == {decision_pb2.REQUEST_STATE_SUCCEEDED}
 
 
 async def test_gate_lease_outlives_its_length(client, gate):
