@@ -127,7 +127,7 @@ async def test_gate_turns_are_taken_one_after_the_other(client, gate):
 
 
 async def test_a_crowd_at_a_gate_is_let_through_as_the_gate_says(client, make_pool):
-    """However many come at once, no more hold a turn than may, and every turn ends as it was used."""
+    """However many come at once, no more hold a turn than may; every turn ends as it was used."""
     gate = make_pool(mode=policy_pb2.POOL_MODE_GATE, gate_max_in_flight=2)
     held = most = 0
 
@@ -147,6 +147,67 @@ async def test_a_crowd_at_a_gate_is_let_through_as_the_gate_says(client, make_po
 
     assert most == 2
     assert states == {decision_pb2.REQUEST_STATE_SUCCEEDED}
+
+
+async def test_a_gateway_can_leave_the_work_to_the_worker(client, pool):
+    """The turn lasts until the worker has completed it, and what the worker says is what counts."""
+    done = asyncio.Event()
+
+    async def run(_job: fairsched.Job) -> pb.Usage:
+        await done.wait()
+        return fairsched.new_usage(prompt_tokens=5, output_tokens=6)
+
+    worker = client.worker("w", [pool], run)
+    working = asyncio.create_task(worker.run())
+    request = new_request(pool=pool, user_id="a", cost=1)
+    async with client.acquire(request) as turn:
+        waits = asyncio.create_task(turn.completed())
+        info = (await client.get_request(pool, request.request_id)).request
+        done.set()
+        await waits
+    end = await ended(client, pool, request.request_id)
+    worker.stop()
+    await working
+
+    assert turn.end_error is None
+    assert info.state == decision_pb2.REQUEST_STATE_LEASED
+    assert end.state == decision_pb2.REQUEST_STATE_SUCCEEDED
+    assert await _outputs(client, request.request_id) == [6]
+
+
+async def test_a_worker_that_fails_is_told_to_a_gateway_that_waits_for_it(client, pool):
+    """The wait ends with how the request ended."""
+
+    async def run(_job: fairsched.Job) -> pb.Usage:
+        raise ValueError("out of memory")
+
+    worker = client.worker("w", [pool], run)
+    working = asyncio.create_task(worker.run())
+    request = new_request(pool=pool, user_id="a", cost=1)
+    with pytest.raises(fairsched.NotGrantedError) as caught:
+        async with client.acquire(request) as turn:
+            await turn.completed()
+    worker.stop()
+    await working
+
+    assert caught.value.state == decision_pb2.REQUEST_STATE_FAILED
+
+
+async def test_there_is_no_worker_to_wait_for_at_a_gate(client, gate):
+    """Waiting for one is a mistake that is told at once."""
+    async with client.acquire(new_request(pool=gate, user_id="a", cost=1)) as turn:
+        with pytest.raises(fairsched.MisuseError):
+            await turn.completed()
+
+
+async def _outputs(client: AsyncFairsched, request_id: str) -> list[int]:
+    """Returns the output tokens of the completions of a request, from the decision log."""
+    wanted = fairsched.v1.audit_service_pb2.DecisionFilter(
+        request_ids=[request_id], kinds=[decision_pb2.DECISION_KIND_COMPLETED]
+    )
+    listing = fairsched.v1.audit_service_pb2.ListDecisionsRequest(filter=wanted)
+    found = client.pages(client.audit.ListDecisions, listing, "decisions")
+    return [decision.completed.output_tokens async for decision in found]
 
 
 async def test_gate_lease_outlives_its_length(client, gate):

@@ -59,7 +59,7 @@ def test_programs_run(own_service, tmp_path):
     finally:
         worker.stop()
 
-    assert said == "send it to gpu-1 \n"
+    assert said == "runs on gpu-1 \n"
     assert own_service.stop() == 0
 
 

@@ -141,6 +141,31 @@ def test_worker_runs_and_hands_over(sync, pool):
     assert max(runs.values()) == 1
 
 
+def test_a_gateway_can_leave_the_work_to_the_worker(sync, pool):
+    """The turn lasts until the worker has completed the request, or says how it ended."""
+    seen = []
+
+    def handler(job: fairsched.Job) -> pb.Usage | None:
+        info = sync.get_request(pool, job.dispatch.request_id).request
+        seen.append(info.state)
+        if job.dispatch.user_id == "bad":
+            raise ValueError("out of memory")
+        return fairsched.new_usage(output_tokens=6)
+
+    with AtWork(sync.worker("w", [pool], handler)):
+        with sync.acquire(new_request(pool=pool, user_id="a", cost=1)) as turn:
+            turn.completed()
+        with (
+            pytest.raises(fairsched.NotGrantedError) as caught,
+            sync.acquire(new_request(pool=pool, user_id="bad", cost=1)) as failed,
+        ):
+            failed.completed()
+
+    assert turn.end_error is None
+    assert seen == [decision_pb2.REQUEST_STATE_LEASED] * 2
+    assert caught.value.state == decision_pb2.REQUEST_STATE_FAILED
+
+
 def test_turn_can_be_given_to_another_worker(sync, pool):
     """A gateway whose worker does not answer gets another one for the same request."""
     release = threading.Event()

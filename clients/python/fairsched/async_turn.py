@@ -5,7 +5,9 @@ the turn is ended: as succeeded, as failed with the exception's text, or cancell
 
 Two kinds of pools look the same from here.  With a *gate* the gateway holds the lease and this
 module renews it.  With *worker pull* a worker holds it: `worker_id` and `endpoint` say where to go
-with the lease id, and `next_grant` asks for another worker if that one fails.
+with the lease id, `next_grant` asks for another worker if that one fails, and `completed` waits for
+a worker that ends the request itself.  Otherwise the end of the turn is the end of the request,
+whoever says it first.
 
 A service that restarts while a request waits is called again with the same id: the request keeps
 its place.  If it stays away, `on_unavailable` decides (see `fairsched.availability`).
@@ -60,6 +62,7 @@ class AsyncTurn:
     lost: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
     end_error: errors.FairschedError | None = None
     _usage: pb.Usage | None = None
+    _completed: bool = False
     _next: "asyncio.Queue[pb.AcquireGranted | errors.FairschedError] | None" = None
     _client: "AsyncFairsched | None" = None
 
@@ -120,6 +123,34 @@ class AsyncTurn:
             raise following
         self.grant = following
         self.lost.clear()
+
+    async def completed(self) -> None:
+        """Waits until a worker has completed the request, through redeliveries if there are any.
+
+        For a gateway that leaves all of it to the worker.  One that streams from `endpoint` knows
+        when it is done, and leaves the turn then.
+
+        Raises:
+            NotGrantedError: The request ended otherwise: it failed, was cancelled, ….
+            MisuseError: The turn is a gate's or local: there is no worker.
+        """
+        if self._next is None:
+            msg = "only a turn that a worker took is completed by one"
+            raise errors.MisuseError(msg)
+        while not self._completed:
+            following = await self._next.get()
+            if isinstance(following, pb.AcquireGranted):
+                self.grant = following
+                self.lost.clear()
+            elif _is_success(following):
+                self._completed = True
+            else:
+                raise following
+
+
+def _is_success(error: errors.FairschedError) -> bool:
+    done = decision_pb2.REQUEST_STATE_SUCCEEDED
+    return isinstance(error, errors.NotGrantedError) and error.state == done
 
 
 class AsyncAcquire:
@@ -209,7 +240,9 @@ class AsyncAcquire:
             if cancel is not None:
                 pool, request_id = cancel
                 await self._client.cancel(pool, request_id)
-            await self._client.complete_persistently(completion, seconds(turn.grant.lease_duration))
+            if not turn._completed:
+                limit = seconds(turn.grant.lease_duration)
+                await self._client.complete_persistently(completion, limit)
         except errors.FairschedError as error:
             turn.end_error = error
             log.warning("the turn of %s did not end as wished: %s", turn.request.request_id, error)
@@ -287,8 +320,7 @@ class AsyncAcquire:
             try:
                 grant = await self._granted()
             except errors.FairschedError as error:
-                done = decision_pb2.REQUEST_STATE_SUCCEEDED
-                if not (isinstance(error, errors.NotGrantedError) and error.state == done):
+                if not _is_success(error):
                     turn.lost.set()
                 queue.put_nowait(error)
                 return

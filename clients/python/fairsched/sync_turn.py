@@ -17,6 +17,7 @@ from fairsched import errors, jobs
 from fairsched.async_turn import WAIT_MARGIN_S
 from fairsched.backoff import Backoff
 from fairsched.requests import duration, new_usage, seconds
+from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Turn:
     lost: threading.Event = dataclasses.field(default_factory=threading.Event)
     end_error: errors.FairschedError | None = None
     _usage: pb.Usage | None = None
+    _completed: bool = False
     _acquire: "Acquire | None" = None
 
     @property
@@ -86,6 +88,27 @@ class Turn:
             msg = "only a turn that a worker took can be given to another"
             raise errors.MisuseError(msg)
         self.grant = self._acquire.give_back(self.lease_id, error)
+
+    def completed(self) -> None:
+        """Waits until a worker has completed the request, through redeliveries if there are any.
+
+        For a gateway that leaves all of it to the worker.  One that streams from `endpoint` knows
+        when it is done, and leaves the turn then.
+
+        Raises:
+            NotGrantedError: The request ended otherwise: it failed, was cancelled, ….
+            MisuseError: The turn is a gate's or local: there is no worker.
+        """
+        if self._acquire is None or not self.worker_id:
+            msg = "only a turn that a worker took is completed by one"
+            raise errors.MisuseError(msg)
+        while not self._completed:
+            try:
+                self.grant = self._acquire.following()
+            except errors.NotGrantedError as end:
+                if end.state != decision_pb2.REQUEST_STATE_SUCCEEDED:
+                    raise
+                self._completed = True
 
 
 class Acquire:
@@ -151,6 +174,9 @@ class Acquire:
             self._client.local_turns.release()
             return
         self._client.leases.drop(turn.lease_id)
+        if turn._completed:
+            self._drop()
+            return
         if error is None:
             completion = jobs.succeeded(turn.lease_id, turn._usage)
         else:
@@ -171,6 +197,10 @@ class Acquire:
         while (grant := self._granted()).lease_id == lease_id:
             pass  # the service restarted and says it again
         return grant
+
+    def following(self) -> pb.AcquireGranted:
+        """Returns the next grant; raises how the request ended if there is none."""
+        return self._granted()
 
     def _drop(self) -> None:
         stream, self._stream = self._stream, None

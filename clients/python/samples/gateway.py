@@ -1,4 +1,4 @@
-"""A gateway: waits for each request's turn, then forwards it to the worker that took it.
+"""A gateway: waits for each request's turn, and until the request is done.
 
 python clients/python/samples/gateway.py 127.0.0.1:50051 default acme 10
 """
@@ -9,10 +9,10 @@ import sys
 import fairsched
 
 
-async def forward(endpoint: str, lease_id: str) -> int:
-    """Stands for the call of the model at `endpoint`; returns the tokens it gave."""
+async def forward() -> int:
+    """Stands for the call of a model behind your own load balancer; returns the tokens it gave."""
     await asyncio.sleep(0.01)
-    return 20 if endpoint or lease_id else 0
+    return 20
 
 
 async def serve_one(scheduler: fairsched.AsyncFairsched, pool: str, user_id: str) -> None:
@@ -21,8 +21,10 @@ async def serve_one(scheduler: fairsched.AsyncFairsched, pool: str, user_id: str
     )
     try:
         async with scheduler.acquire(request) as turn:
-            tokens = await forward(turn.endpoint, turn.lease_id)
-            turn.used(prompt_tokens=100, output_tokens=tokens)
+            if turn.worker_id:  # it runs the request and says when it is done
+                await turn.completed()
+            else:  # a gate, or nobody to ask: the request is ours to forward
+                turn.used(prompt_tokens=100, output_tokens=await forward())
     except fairsched.NotGrantedError as error:  # expired, shed, cancelled: answer 503 or 429
         print(f"{request.request_id}: {error}")
     except fairsched.LimitReachedError as error:  # full: answer 429 with Retry-After
