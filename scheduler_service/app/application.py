@@ -60,7 +60,7 @@ class Application:
         blocked = Blocked(engine)
         # The order of listeners is the order in which they are told: a request whose caller has
         # gone is cancelled before waiting workers are served.
-        app = cls(
+        return cls(
             engine=engine,
             limits=limits,
             readiness=readiness,
@@ -70,12 +70,10 @@ class Application:
             forecast=Forecast(engine),
             blocked=blocked,
             presence=Presence(engine),
-            waiters=Waiters(engine, limits.parked_calls, blocked.misfits.asked),
+            waiters=Waiters(engine, limits.parked_calls, blocked.misfits),
             slots=Slots(limits),
             hints=RetryHints(limits.retry_hint_seconds_max),
         )
-        blocked.misfits.cleared = app.waiters.look_at
-        return app
 
     def drain(self) -> None:
         """Answers whoever waits: the service is stopping.

@@ -37,7 +37,7 @@ class Blocked:
         self.misfits = Misfits(engine)
         self._users: dict[_Key, dict[WaitCause, Spans]] = {}
         self._pools: dict[str, Spans] = {}
-        now_ns = engine.state.now_ns
+        now_ns = engine.now_ns()
         for pool in engine.state.pools.values():
             self._follow_pool(pool, now_ns)
             for flow in pool.flows.values():
@@ -83,6 +83,8 @@ class Blocked:
 
     def _pool_deleted(self, decision: d.PoolDeleted) -> None:
         self._pools.pop(decision.pool, None)
+        for key in [key for key in self._users if key[0] == decision.pool]:
+            del self._users[key]
 
     def _configured(self, decision: "d.Paused | d.Resumed | d.UserConfigured") -> None:
         pool = self._state.pools.get(decision.pool)

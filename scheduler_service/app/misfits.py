@@ -5,7 +5,7 @@ one from the first time that
 
     - somebody was dispatched past it            `Dispatched.overtook`
     - a worker was reserved for it               `Reserved`
-    - a worker asked and got nothing, and it was the one that stalled the pool, or was next
+    - a worker asked and got nothing, and it was next
 
 until it is dispatched or ends.  The log says the first two; a call that gets nothing leaves no
 record, so the third is taken from its answer.  A request behind a misfit is none until its own turn
@@ -14,7 +14,7 @@ has come: what would fit whom is not worked out for the whole backlog.
 A pool is *stalled* from a worker's call that gets nothing since the request that is next does not
 fit it and nothing may pass (placement `stall`), or since the worker is kept for a reserved request,
 until the pool's next dispatch.  It is not when those workers are gone or drained, the pool is
-paused, or nothing waits any more.
+paused or configured anew, or nothing is left that may be selected.
 
 Kept in memory only: after a restart the count begins anew.
 """
@@ -38,10 +38,6 @@ Cleared = Callable[[str], None]
 _SAYS_NOTHING = frozenset(
     {d.EmptyReason.NONE, d.EmptyReason.EMPTY, d.EmptyReason.LEASES_FULL, d.EmptyReason.DRAINING}
 )
-
-
-def _nothing(_pool: str) -> None:
-    """Does nothing."""
 
 
 class _Stall:
@@ -78,27 +74,28 @@ class Misfits:
         engine: Whose decisions are watched.
 
     Attributes:
-        cleared: Called with the pool when a misfit of it was dispatched: what it stood in the way
-            of may go now.
+        cleared: Told of the pool when a misfit of it was dispatched: what it stood in the way of
+            may go now.
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.cleared: Cleared = _nothing
-        self._state = engine.state
+        self.cleared: list[Cleared] = []
+        self._engine = engine
         self._since: dict[tuple[str, str], int] = {}
         self._stalls: dict[str, _Stall] = {}
+        now_ns = engine.now_ns()
         for pool in engine.state.pools.values():
             for request_id in pool.reserved_for:
-                self._note(pool.name, request_id, engine.state.now_ns)
+                self._note(pool.name, request_id, now_ns)
         engine.on((d.Dispatched,), self._dispatched)
         engine.on((d.Reserved,), self._reserved)
         engine.on((d.Ended,), self._ended)
-        engine.on((d.Paused, d.BusyPeriodClosed), self._stands_no_more)
+        engine.on((d.Paused, d.UserConfigured, d.PoolConfigured), self._moved)
         engine.on((d.WorkerGone, d.WorkerDrained), self._worker_left)
         engine.on((d.PoolDeleted,), self._pool_deleted)
 
     def asked(self, worker: str, pools: tuple[str, ...], answer: c.Dispatches) -> None:
-        """Takes note of an answer to a worker; to be called before the next command.
+        """Takes note of an answer that a worker gets now; to be called before the next command.
 
         A call that was not granted all it asked for, but for the worker's own limit, got nothing
         from any of its pools in the end; where something selectable waits, it did not fit.
@@ -108,16 +105,14 @@ class Misfits:
         """
         if answer.empty_reason in _SAYS_NOTHING:
             return
-        now_ns = self._state.now_ns
+        now_ns = self._engine.now_ns()
         for name in pools:
-            pool = self._state.pools.get(name)
-            if pool is None or pool.paused or not pool.backlog.selectable:
+            pool = self._engine.state.pools.get(name)
+            if pool is None or _stands_not(pool):
                 continue
-            kept = worker in pool.reservations
+            kept = answer.empty_reason is d.EmptyReason.RESERVED and worker in pool.reservations
             if not kept:
-                blocking = pool.requests.get(answer.stalled_by)
-                if blocking is None:
-                    blocking = select(pool, frame_of(pool, now_ns)).request
+                blocking = select(pool, frame_of(pool, now_ns)).request
                 self._note(name, blocking.request_id, now_ns)
             if kept or pool.policy.placement is Placement.STALL:
                 stall = self._stalls.get(name)
@@ -162,7 +157,8 @@ class Misfits:
         for request_id in x.overtook:
             self._note(x.pool, request_id, x.now_ns)
         if self._since and self._since.pop((x.pool, x.request_id), 0):
-            self.cleared(x.pool)
+            for tell in self.cleared:
+                tell(x.pool)
         if self._stalls and x.pool in self._stalls:
             self._stalls[x.pool].close(x.now_ns)
 
@@ -171,11 +167,15 @@ class Misfits:
 
     def _ended(self, x: d.Ended) -> None:
         self._since.pop((x.pool, x.request_id), None)
+        self._moved(x)
 
-    def _stands_no_more(self, x: "d.Paused | d.BusyPeriodClosed") -> None:
-        whole_pool = isinstance(x, d.BusyPeriodClosed) or not x.user_id
-        if whole_pool and x.pool in self._stalls:
-            self._stalls[x.pool].close(x.now_ns)
+    def _moved(self, x: "d.Ended | d.Paused | d.UserConfigured | d.PoolConfigured") -> None:
+        stall = self._stalls.get(x.pool)
+        if stall is None:
+            return
+        pool = self._engine.state.pools.get(x.pool)
+        if pool is None or _stands_not(pool) or isinstance(x, d.PoolConfigured):
+            stall.close(x.now_ns)
 
     def _worker_left(self, x: "d.WorkerGone | d.WorkerDrained") -> None:
         for stall in self._stalls.values():
@@ -186,3 +186,10 @@ class Misfits:
 
     def _pool_deleted(self, x: d.PoolDeleted) -> None:
         self._stalls.pop(x.pool, None)
+        for key in [key for key in self._since if key[0] == x.pool]:
+            del self._since[key]
+
+
+def _stands_not(pool: Pool) -> bool:
+    """Whether a pool cannot be stalled: it is paused, or nothing in it may be selected."""
+    return pool.paused or not pool.backlog.selectable

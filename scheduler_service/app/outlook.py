@@ -1,10 +1,10 @@
 """How many requests go before a waiting one, and how long it may take.
 
 There is one count, that of `core.ahead`.  Who asks about a waiting request gets it counted.  One
-that was accepted just now gets it counted while few wait, and looked up in a profile of the backlog
-(`core.profile`) while many do, since every call pays for it.  The expected wait is the count times
-the mean time between dispatches while the pool was busy.  Arrivals still to come, promotions and
-placement may change the order: it is a forecast and no promise.
+that was accepted just now gets it counted while few wait or slack is unbounded, else looked up in a
+profile of the backlog (`core.profile`), since every call pays for it.  The expected wait is the
+count times the mean time between dispatches while the pool was busy.  Arrivals still to come,
+promotions and placement may change the order: it is a forecast and no promise.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from scheduler_service.app.engine import Engine
 from scheduler_service.core import decisions as d
-from scheduler_service.core.ahead import ahead_of
+from scheduler_service.core.ahead import requests_ahead
 from scheduler_service.core.profile import Profile
 from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool
@@ -22,6 +22,9 @@ _PACE_MIN = 4
 
 COUNTED_MAX = 32
 """Waiting requests up to which one that was accepted just now has its place counted."""
+
+KEPT_MIN = COUNTED_MAX // 2
+"""Waiting requests at which a profile is dropped; between the two one is kept, but none is made."""
 
 
 class Outlook(NamedTuple):
@@ -84,24 +87,23 @@ class Forecast:
     def at_once(self, pool: Pool, request: Request, now_ns: int) -> Outlook:
         """Returns what a request can expect that was accepted just now, the newest of its pool.
 
-        The count is exactly that of `outlook` while at most `COUNTED_MAX` requests wait, else
-        as near to it as `core.profile` says.
+        The count is that of `outlook` while at most `COUNTED_MAX` requests wait, and with
+        unbounded slack, else as near to it as `core.profile` says.
 
         Complexity:
-            Some tens of microseconds at most, on average over calls.
+            Some microseconds, and one to two milliseconds when a profile is made.
         """
-        if pool.waiting <= COUNTED_MAX:
-            self._profiles.pop(pool.name, None)
-            return self.outlook(pool, request, now_ns)
-        profile = self._profiles.get(pool.name)
-        if profile is None or not profile.serves(pool, now_ns):
+        profile = self._profile(pool, now_ns)
+        if profile is None and pool.waiting > COUNTED_MAX and pool.backlog.charged:
             profile = self._profiles[pool.name] = Profile(pool, request, now_ns)
-        requests = profile.before_newest(pool, request)
+        requests = -1 if profile is None else profile.before_newest(pool, request)
+        if requests < 0 or pool.waiting <= COUNTED_MAX:
+            return self.outlook(pool, request, now_ns)
         return Outlook(requests, self.expected_wait_ns(pool, requests, now_ns))
 
     def outlook(self, pool: Pool, request: Request, now_ns: int) -> Outlook:
         """Returns what a waiting request can expect, counted."""
-        requests = ahead_of(pool, request).requests
+        requests = requests_ahead(pool, request)
         return Outlook(requests, self.expected_wait_ns(pool, requests, now_ns))
 
     def expected_wait_ns(self, pool: Pool, requests_ahead: int, now_ns: int) -> int:
@@ -115,20 +117,34 @@ class Forecast:
         if pace is None:
             pace = self._paces[decision.pool] = _Pace()
         pace.dispatched(decision.now_ns)
+        pool = self._engine.state.pools[decision.pool]
         if self._profiles and decision.turn is not d.Turn.REDELIVERY:
-            profile = self._profiles.get(decision.pool)
+            profile = self._profile(pool, decision.now_ns)
             if profile is not None:
                 profile.dispatched(decision)
-        if not self._engine.state.pools[decision.pool].waiting:
+        if not pool.waiting:
             pace.idle()
 
+    def _profile(self, pool: Pool, now_ns: int) -> Profile | None:
+        """Returns the profile of a pool, if there is one; drops one that is of no more use."""
+        profile = self._profiles.get(pool.name)
+        if profile is None:
+            return None
+        if pool.waiting > KEPT_MIN and profile.serves(pool, now_ns):
+            return profile
+        del self._profiles[pool.name]
+        return None
+
     def _ended(self, decision: d.Ended) -> None:
-        profile = self._profiles.get(decision.pool)
+        pool = self._engine.state.pools.get(decision.pool)
+        profile = None if pool is None else self._profile(pool, decision.now_ns)
         if profile is not None:
-            profile.changed()
+            profile.ended()
 
     def _moved(self, decision: "d.Paused | d.Resumed | d.UserConfigured") -> None:
-        self._profiles.pop(decision.pool, None)
+        profile = self._profiles.get(decision.pool)
+        if profile is not None:
+            profile.outdate()
 
     def _pool_deleted(self, decision: d.PoolDeleted) -> None:
         self._paces.pop(decision.pool, None)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from scheduler_service.app.engine import Engine
+from scheduler_service.app.misfits import Misfits
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import LimitReached, SchedulerError
@@ -32,8 +33,6 @@ _WAKES = (
 """After these a request may be dispatchable that was not, or a call has become impossible."""
 
 _OFFERS_MAX = 100
-
-Asked = Callable[[str, tuple[str, ...], c.Dispatches], None]
 
 _POOL_IS_DRY = {d.EmptyReason.EMPTY, d.EmptyReason.PAUSED, d.EmptyReason.HELD_BY_CAP}
 
@@ -67,13 +66,13 @@ class Waiters:
     Args:
         engine: Applies the calls.
         limit: Calls that may be parked at once.
-        asked: Told of every answer to a parked call: worker, pools, answer.
+        misfits: Told of every answer to a parked call; tells when something has left the way.
     """
 
-    def __init__(self, engine: Engine, limit: int, asked: Asked) -> None:
+    def __init__(self, engine: Engine, limit: int, misfits: Misfits) -> None:
         self._engine = engine
         self._limit = limit
-        self._asked = asked
+        self._misfits = misfits
         self._by_pool: dict[str, OrderedDict[Parked, None]] = {}
         self._count = 0
         self._dirty: set[str] = set()
@@ -83,6 +82,7 @@ class Waiters:
         self._recheck: asyncio.TimerHandle | None = None
         engine.listeners.append(self._decided)
         engine.on((d.WorkerDrained,), self._worker_drained)
+        misfits.cleared.append(self._cleared)
 
     @property
     def count(self) -> int:
@@ -141,7 +141,7 @@ class Waiters:
         if self._dirty:
             self._look_soon()
 
-    def look_at(self, pool: str) -> None:
+    def _cleared(self, pool: str) -> None:
         """Looks at a pool again at the end of the turn: what stood in the way has gone."""
         if pool in self._by_pool:
             self._dirty.add(pool)
@@ -211,5 +211,5 @@ class Waiters:
             self.unpark(call)
             call.refused(error)
             return None
-        self._asked(call.worker, call.pools, answer)
+        self._misfits.asked(call.worker, call.pools, answer)
         return answer

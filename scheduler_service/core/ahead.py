@@ -10,12 +10,14 @@ plus the charges of the user's requests before it (SFQ §2.1).  What has a small
 the class order shifts that by up to the slack, shorts forwards and longs backwards.  With unbounded
 slack what counts is age, class by class.  Arrivals still to come are left out.
 
-About `BUDGET` requests are looked at; what lies behind them is scaled up.  Where that reaches, the
+About `BUDGET` requests are looked at, by age the newest first and what runs among them, too; what
+lies behind them is scaled up.  Where that reaches, the
 count at slack 0, and of FCFS and PSF with unbounded slack, is what happens if nothing else arrives;
 elsewhere promotions and the window make it off by some per cent of the backlog (AA: a fifth).
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from scheduler_service.core.charge import charge_for, slack_for
@@ -25,7 +27,7 @@ from scheduler_service.core.request import Request
 from scheduler_service.core.state import Flow, Pool
 
 BUDGET = 2000
-"""Requests looked at for one answer: about a millisecond."""
+"""Requests looked at for one answer: up to a millisecond."""
 
 STEPS_MIN = 8
 """Requests of one other user looked at, at least."""
@@ -48,8 +50,22 @@ def ahead_of(pool: Pool, request: Request) -> Ahead:
     if request.state is RequestState.REDELIVERY:
         older = sum(1 for sequence, _ in pool.redelivery if sequence < request.sequence)
         return Ahead(older, min(older, len(pool.flows)))
-    found = _by_tags(pool, request) if pool.backlog.charged else _by_age(pool, request)
-    return Ahead(found.requests + due, found.users)
+    if pool.backlog.charged:
+        found = _by_tags(pool, request)
+        return Ahead(found.requests + due, found.users)
+    requests = _by_age(pool, request)
+    return Ahead(requests + due, min(_users_by_age(pool, request), requests))
+
+
+def requests_ahead(pool: Pool, request: Request) -> int:
+    """Returns `ahead_of(pool, request).requests`.
+
+    Complexity:
+        With unbounded slack O(1) for the newest request of the pool.
+    """
+    if pool.backlog.charged or request.state is RequestState.REDELIVERY:
+        return ahead_of(pool, request).requests
+    return _by_age(pool, request) + len(pool.redelivery)
 
 
 # -- finite slack: start tags -----------------------------------------------------------------
@@ -64,8 +80,7 @@ def _by_tags(pool: Pool, request: Request) -> Ahead:
     in_reach: int = index.bisect_left((reach + 1, -1, ""))
     stride, steps = looks(pool, in_reach)
     users = requests = visited = 0
-    for place in range(0, in_reach, stride):
-        user_id = index[place][2]
+    for _, _, user_id in islice(index, 0, in_reach, stride):
         visited += 1
         if user_id != flow.user_id:
             found = _before(pool, pool.flows[user_id], request, limits, steps)
@@ -193,73 +208,54 @@ def _by_sequence(flow: Flow) -> Iterator[Request]:
 # -- unbounded slack: age, class by class -----------------------------------------------------
 
 
-class Seen:
-    """Counts over the oldest requests.
-
-    Attributes:
-        older_shorts, older_longs: Those older than the request.
-        shorts, longs: All of them.
-        users: Whose the older ones are.
-    """
-
-    def __init__(self) -> None:
-        self.older_shorts = self.older_longs = self.shorts = self.longs = 0
-        self.users: set[str] = set()
-
-    def add(self, other: Request, sequence: int) -> None:
-        """Counts a request in; `sequence` is that of the request asked about."""
-        older = other.sequence < sequence
-        if other.predicted_class is _SHORT:
-            self.shorts += 1
-            self.older_shorts += older
-        else:
-            self.longs += 1
-            self.older_longs += older
-        if older:
-            self.users.add(other.user_id)
-
-    def scale(self, of_all: float, of_older: float) -> None:
-        """Scales the counts up to what was not looked at."""
-        self.shorts = int(self.shorts * of_all)
-        self.longs = int(self.longs * of_all)
-        self.older_shorts = int(self.older_shorts * of_older)
-        self.older_longs = int(self.older_longs * of_older)
-
-
-def _by_age(pool: Pool, request: Request) -> Ahead:
-    seen = look_by_age(pool, request)
-    ahead = min(by_class(pool, request, seen), pool.waiting - 1)
-    return Ahead(ahead, min(len(seen.users), ahead))
-
-
-def look_by_age(pool: Pool, request: Request) -> Seen:
-    """Counts the waiting requests but `request` by class, and those older than it."""
-    seen, count = Seen(), 0
-    last = request.sequence
-    for other in pool.requests.values():
-        if other.state is not RequestState.WAITING or other is request:
-            continue
-        if count == BUDGET:
-            first = next(iter(pool.requests.values())).sequence
-            of_all = pool.waiting / count
-            of_older = max((request.sequence - first) / max(last - first, 1), 1)
-            seen.scale(of_all, min(of_older, of_all))
-            break
-        count += 1
-        last = other.sequence
-        seen.add(other, request.sequence)
-    return seen
-
-
-def by_class(pool: Pool, request: Request, seen: Seen) -> int:
-    """Returns how many go first by the class order, from the counts."""
-    order, k = pool.policy.class_order, pool.policy.quota_k
+def _by_age(pool: Pool, request: Request) -> int:
+    """Returns how many of those that wait go first by the class order."""
     short = request.predicted_class is _SHORT
+    shorts = pool.waiting_shorts - short
+    longs = pool.waiting - 1 - shorts
+    older_shorts, older_longs = _older(pool, request, shorts, longs)
+    order, k = pool.policy.class_order, pool.policy.quota_k
     if order in {ClassOrder.FCFS, ClassOrder.AA}:
-        return seen.older_shorts + seen.older_longs
+        return older_shorts + older_longs
     if order is ClassOrder.PSF:
-        return seen.older_shorts if short else seen.shorts + seen.older_longs
+        return older_shorts if short else shorts + older_longs
     counted = pool.short_admission_count
     if short:
-        return seen.older_shorts + min((seen.older_shorts + counted) // k, seen.longs)
-    return seen.older_longs + min(seen.shorts, max((seen.older_longs + 1) * k - counted, 0))
+        return older_shorts + min((older_shorts + counted) // k, longs)
+    return older_longs + min(shorts, max((older_longs + 1) * k - counted, 0))
+
+
+def _older(pool: Pool, request: Request, shorts: int, longs: int) -> tuple[int, int]:
+    """Returns how many are older, of so many shorts and longs that wait beside the request."""
+    last = request.sequence
+    for looks, other in enumerate(reversed(pool.requests.values())):
+        if other is request:
+            return shorts, longs
+        last = other.sequence
+        if looks == BUDGET:
+            break
+        if other.state is RequestState.WAITING:
+            if other.predicted_class is _SHORT:
+                shorts -= 1
+            else:
+                longs -= 1
+    backlog, sequence = pool.backlog, request.sequence
+    return (
+        _part_below(shorts, sequence, backlog.oldest_short(), last),
+        _part_below(longs, sequence, backlog.oldest_long(), last),
+    )
+
+
+def _part_below(count: int, sequence: int, oldest: tuple[Flow, Request] | None, last: int) -> int:
+    """Returns how many lie below an accept sequence if they lie evenly up to the last."""
+    first = sequence if oldest is None else oldest[1].sequence
+    return count * max(sequence - first, 0) // max(last - first, sequence - first, 1)
+
+
+def _users_by_age(pool: Pool, request: Request) -> int:
+    """Returns how many users have an older request that waits."""
+    users = 0
+    for flow in islice(pool.flows.values(), BUDGET):
+        oldest = flow.oldest()
+        users += oldest is not None and oldest.sequence < request.sequence
+    return users * len(pool.flows) // min(len(pool.flows), BUDGET)

@@ -75,6 +75,7 @@ def link(pool: Pool, flow: Flow, request: Request) -> None:
         flow.newest_long = request
     flow.waiting += 1
     pool.waiting += 1
+    pool.waiting_shorts += short
     pool.busy = True
     if flow.waiting == 1:
         pool.waiting_weight_milli += flow.weight_milli
@@ -88,21 +89,23 @@ def link(pool: Pool, flow: Flow, request: Request) -> None:
 def unlink(pool: Pool, flow: Flow, request: Request) -> None:
     """Takes a waiting request out of its queue; the backlog must follow (`settle`)."""
     older, newer = request.older, request.newer
+    short = request.predicted_class is _SHORT
     request.older = request.newer = None
     if older is not None:
         older.newer = newer
-    elif request.predicted_class is _SHORT:
+    elif short:
         flow.oldest_short = newer
     else:
         flow.oldest_long = newer
     if newer is not None:
         newer.older = older
-    elif request.predicted_class is _SHORT:
+    elif short:
         flow.newest_short = older
     else:
         flow.newest_long = older
     flow.waiting -= 1
     pool.waiting -= 1
+    pool.waiting_shorts -= short
     if flow.waiting == 0:
         pool.waiting_weight_milli -= flow.weight_milli
     if pool.held_index is not None:

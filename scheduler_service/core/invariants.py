@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from scheduler_service.core.backlog import OUT
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.flows import may_be_selected
+from scheduler_service.core.policy import PredictedClass
 
 if TYPE_CHECKING:
     from scheduler_service.core.decisions import Dispatched
@@ -80,6 +81,10 @@ def _check_pool(state: "State", pool: "Pool") -> None:
             assert flow.place == OUT or flow.meter >= pool.virtual_time
             assert flow.meter <= pool.virtual_time + bound(pool) or not pool.busy
     assert pool.waiting == waiting
+    assert pool.waiting_shorts == sum(
+        request.state is RequestState.WAITING and request.predicted_class is PredictedClass.SHORT
+        for request in pool.requests.values()
+    )
     assert leased == len(pool.leased) + len(pool.redelivery)
     assert len(pool.requests) == waiting + leased
     assert pool.backlog.selectable == sum(1 for f in pool.flows.values() if f.place != OUT)

@@ -1,37 +1,33 @@
 """How many go before a request that was accepted just now, looked up: `core.ahead` made cheap.
 
-Counting takes up to a millisecond, too much for every `Enqueue` while thousands wait.  A profile is
-the same walk, done once: the start tags of what waits, shorts and longs apart, sorted; with
-unbounded slack the number of either.  A newcomer's count is then two bisections.  A dispatch names
-its start tag (the meter before it) and takes it out; a newcomer puts its own in.
+With a finite slack counting takes up to a millisecond, too much for every `Enqueue` while thousands
+wait.  A profile is the same walk, done once: the start tags of what waits, shorts and longs apart,
+sorted.  A newcomer's count is then two bisections.  A dispatch names its start tag (the meter
+before it) and takes it out; a newcomer puts its own in.
 
-What a profile does not see: requests that end unserved, users that reach their cap or leave it, and
-how promotions shift as shorts come and go.  So it is made anew when as many things have happened as
-a quarter of what waited, or a second has passed, but not more often than twenty times a second: at
-most two per cent of a core, however many wait and come.
+A profile does not see requests that end unserved, users that are held back or let go, new weights,
+and how promotions shift.  So it is made anew after some changes or a second, but not before an age
+in proportion to what making it costs: about one per cent of a core, however much waits and changes.
 
-Made anew, a profile agrees with `core.ahead` to the request, while no more wait than that counts
-(`ahead.BUDGET`).  Until it is made anew it is off by less than one per cent of what waits on
-average; at most by a tenth where nothing is promoted, by up to half where a user's longs jump the
-queue of its shorts.  Beyond the budget both are scaled up from a part of the backlog, each from its
-own, and differ by a tenth of it on average.
+Made anew, it agrees with `core.ahead` to the request, while no more wait than that counts
+(`ahead.BUDGET`); beyond, each scales up from its own part of the backlog, and they differ by a
+tenth of it on average.  Until it is made anew it is off by less than one per cent of what waits on
+average; at most by a tenth where nothing is promoted, by more than half where a user's longs jump
+the queue of its shorts, and by all that is held back just after a pause.
 
 A profile is no part of the state: what it answers depends on when it was made.
 """
 
 from bisect import bisect_left, insort
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import final
 
 from scheduler_service.core.ahead import (
     BUDGET,
     STEPS_MIN,
-    Seen,
-    by_class,
     first_in_first_out,
     in_order,
     limits_of,
-    look_by_age,
     looks,
     own_before,
     quota_of,
@@ -46,10 +42,11 @@ from scheduler_service.core.state import Flow, Pool
 AGE_MAX_NS = SECOND_NS
 """Age at which a profile is made anew."""
 
-AGE_MIN_NS = SECOND_NS // 20
-"""Age below which it is not, whatever has changed: making one takes up to a millisecond."""
+AGE_MIN_NS = SECOND_NS // 5
+"""Age below which one of `BUDGET` requests or more is not, whatever has changed: making it takes
+1 to 2 milliseconds.  For one of fewer both are less in proportion."""
 
-CHANGES_SHARE = 4
+CHANGES_SHARE = 16
 """A profile is made anew after changes of one part in so many of what waited."""
 
 _OWN_MAX = 16
@@ -62,6 +59,8 @@ _SHORT, _LONG = PredictedClass.SHORT, PredictedClass.LONG
 
 _Entry = tuple[int, str]
 
+_Weighted = tuple[int, str, float]
+
 
 @final
 class _Tags:
@@ -69,10 +68,10 @@ class _Tags:
 
     __slots__ = ("_came", "_gone", "_sums", "_tags")
 
-    def __init__(self, entries: list[tuple[_Entry, float]]) -> None:
+    def __init__(self, entries: list[_Weighted]) -> None:
         entries.sort()
-        self._tags = [entry for entry, _ in entries]
-        self._sums = [0.0, *accumulate(weight for _, weight in entries)]
+        self._tags = [(tag, user_id) for tag, user_id, _ in entries]
+        self._sums = [0.0, *accumulate(weight for _, _, weight in entries)]
         self._came: list[_Entry] = []
         self._gone: list[_Entry] = []
 
@@ -110,6 +109,37 @@ class _Own:
         self.shorts: list[int] = []
         self.longs: list[int] = []
 
+    def walk(self, pool: Pool, flow: Flow, newest: Request, steps: int) -> list[int]:
+        """Looks at what waits but `newest`, so many requests at most.
+
+        Returns:
+            Start tags that stand for what was not looked at, taken as more of the same.
+        """
+        counted, k = flow.short_admission_count, quota_of(pool)
+        tag, count = self.base, 0
+        for request in in_order(pool, flow):
+            if request is newest:
+                continue
+            if count == steps:
+                break
+            short = request.predicted_class is _SHORT
+            (self.shorts if short else self.longs).append(tag)
+            if not short:
+                self.long = None
+            elif counted >= k and self.long is None:  # a promotion is owed, and there is no long
+                self.long = (tag, count)
+            tag, count = tag + charge_for(request.cost, flow.weight_milli), count + 1
+            if short or counted >= k:  # a long that is owed goes before another short, too
+                self.short = (tag, count)
+                counted = counted + 1 if short else 0
+        self.last = (tag, count)
+        left = flow.waiting - (flow.user_id == newest.user_id) - count
+        if not left:
+            return []
+        part = (tag - self.base) * left // (count * _PARTS)
+        self.last = self.short = (tag + part * _PARTS, count + left)
+        return [tag + part * number for number in range(_PARTS)]
+
     def excess(self, tag: int, limits: tuple[int, int], meter: int) -> int:
         """Returns by how much limits for others overcount the user's own before its start tag."""
         past = bisect_left(self.shorts, limits[0]) - bisect_left(self.shorts, tag)
@@ -138,22 +168,30 @@ class Profile:
         now_ns: The time.
     """
 
+    __slots__ = (
+        "_age_min_ns",
+        "_changes_left",
+        "_longs",
+        "_made_ns",
+        "_owns",
+        "_policy",
+        "_shorts",
+        "_virtual_time",
+    )
+
     def __init__(self, pool: Pool, newest: Request, now_ns: int) -> None:
         self._made_ns = now_ns
+        self._age_min_ns = min(pool.waiting, BUDGET) * AGE_MIN_NS // BUDGET
         self._changes_left = max(pool.waiting // CHANGES_SHARE, STEPS_MIN)
         self._policy = pool.policy
         self._virtual_time = pool.virtual_time
         self._owns: dict[str, _Own] = {}
-        self._seen: Seen | None = None
-        if pool.backlog.charged:
-            self._walk(pool, newest)
-        else:
-            self._seen = look_by_age(pool, newest)
+        self._shorts, self._longs = self._walk(pool, newest)
 
     def serves(self, pool: Pool, now_ns: int) -> bool:
         """Whether it is still good enough."""
         return (
-            now_ns - self._made_ns < (AGE_MAX_NS if self._changes_left > 0 else AGE_MIN_NS)
+            now_ns - self._made_ns < (AGE_MAX_NS if self._changes_left > 0 else self._age_min_ns)
             and self._policy is pool.policy
             and self._virtual_time <= pool.virtual_time
         )
@@ -162,12 +200,6 @@ class Profile:
         """Returns how many go before `request`, accepted just now, and takes it in."""
         self._changes_left -= 1
         due, others = len(pool.redelivery), pool.waiting - 1
-        seen = self._seen
-        if seen is not None:
-            seen.older_shorts, seen.older_longs = seen.shorts, seen.longs
-            found = by_class(pool, request, seen)
-            self._count(request.predicted_class, 1)
-            return min(found, others) + due
         flow = pool.flows[request.user_id]
         own, before, tag = self._own_before(pool, flow, request)
         short_limit, long_limit = limits_of(pool, request, tag)
@@ -186,23 +218,17 @@ class Profile:
     def dispatched(self, x: Dispatched) -> None:
         """Takes a dispatch out; not for a redelivery."""
         self._changes_left -= 1
-        if self._seen is not None:
-            self._count(x.predicted_class, -1)
-        else:
-            own = self._owns.get(x.user_id)
-            if own is None or own.inside:
-                self._tags(x.predicted_class).take((x.meter_before, x.user_id))
+        own = self._owns.get(x.user_id)
+        if own is None or own.inside:
+            self._tags(x.predicted_class).take((x.meter_before, x.user_id))
 
-    def changed(self) -> None:
-        """Takes note of something that it does not follow."""
+    def ended(self) -> None:
+        """Takes note of a request that ended unserved: it does not know which."""
         self._changes_left -= 1
 
-    def _count(self, predicted_class: PredictedClass, change: int) -> None:
-        assert self._seen is not None
-        if predicted_class is _SHORT:
-            self._seen.shorts = max(self._seen.shorts + change, 0)
-        else:
-            self._seen.longs = max(self._seen.longs + change, 0)
+    def outdate(self) -> None:
+        """Has it made anew as soon as its age allows: users have changed places."""
+        self._changes_left = 0
 
     def _tags(self, predicted_class: PredictedClass) -> _Tags:
         return self._shorts if predicted_class is _SHORT else self._longs
@@ -213,7 +239,7 @@ class Profile:
         own = self._owns.get(flow.user_id)
         if own is None:
             own = self._owns[flow.user_id] = _Own(base, inside=flow.place != OUT)
-            self._walk_user(pool, flow, request, own, BUDGET, 0.0)
+            own.walk(pool, flow, request, looks(pool, len(pool.flows))[1])
         short = request.predicted_class is _SHORT
         if flow.waiting <= _OWN_MAX:
             count, tag = own_before(pool, flow, request)
@@ -226,58 +252,22 @@ class Profile:
         own.put(charge_for(request.cost, flow.weight_milli), short=short, k=quota_of(pool))
         return own, count, max(tag, base)
 
-    def _walk(self, pool: Pool, newest: Request) -> None:
+    def _walk(self, pool: Pool, newest: Request) -> tuple[_Tags, _Tags]:
         """Takes the start tags of what waits, as `ahead_of` would for the last of all."""
-        index = pool.backlog.index
-        users = len(index)
+        users = len(pool.backlog.index)
         stride, steps = looks(pool, users)
-        visited = range(0, users, stride)
-        scale = users / max(len(visited), 1)
-        self._entries: dict[PredictedClass, list[tuple[_Entry, float]]] = {_SHORT: [], _LONG: []}
-        for place in visited:
-            flow = pool.flows[index[place][2]]
-            own = self._owns[flow.user_id] = _Own(flow.meter, inside=True)
-            self._walk_user(pool, flow, newest, own, steps, scale)
-        self._shorts, self._longs = _Tags(self._entries[_SHORT]), _Tags(self._entries[_LONG])
-        self._entries.clear()
-
-    def _walk_user(
-        self, pool: Pool, flow: Flow, newest: Request, own: _Own, steps: int, scale: float
-    ) -> None:
-        """Takes what one user has waiting, except for `newest`; scale 0 keeps no tags."""
-        counted, k = flow.short_admission_count, quota_of(pool)
-        tag, count, shorts = own.base, 0, 0
-        for request in in_order(pool, flow):
-            if request is newest:
-                continue
-            if count == steps:
-                break
-            short = request.predicted_class is _SHORT
-            if scale:
-                self._entries[request.predicted_class].append(((tag, flow.user_id), scale))
-                (own.shorts if short else own.longs).append(tag)
-            if not short:
-                own.long = None
-            elif counted >= k and own.long is None:  # a promotion is owed, and there is no long
-                own.long = (tag, count)
-            tag, count = tag + charge_for(request.cost, flow.weight_milli), count + 1
-            if short or counted >= k:  # a long that is owed goes before another short, too
-                own.short = (tag, count)
-                counted = counted + 1 if short else 0
-            shorts += short
-        own.last = (tag, count)
-        left = flow.waiting - (flow.user_id == newest.user_id) - count
-        if left > 0 and count:
-            self._stretch(flow, own, left, shorts, scale)
-
-    def _stretch(self, flow: Flow, own: _Own, left: int, shorts: int, scale: float) -> None:
-        """Takes what was not looked at as more of the same."""
-        tag, seen = own.last
-        part = (tag - own.base) * left // (seen * _PARTS)
-        for number in range(_PARTS if scale else 0):
-            at = (tag + part * number, flow.user_id)
-            for kind, count in ((_SHORT, shorts), (_LONG, seen - shorts)):
-                if count:
-                    weight = scale * left * count / (seen * _PARTS)
-                    self._entries[kind].append((at, weight))
-        own.last = own.short = (tag + part * _PARTS, seen + left)
+        scale = users / max(len(range(0, users, stride)), 1)
+        shorts: list[_Weighted] = []
+        longs: list[_Weighted] = []
+        for _, _, user_id in islice(pool.backlog.index, 0, None, stride):
+            flow = pool.flows[user_id]
+            own = self._owns[user_id] = _Own(flow.meter, inside=True)
+            rest = own.walk(pool, flow, newest, steps)
+            shorts += [(tag, user_id, scale) for tag in own.shorts]
+            longs += [(tag, user_id, scale) for tag in own.longs]
+            if rest:
+                seen = len(own.shorts) + len(own.longs)
+                weight = scale * (own.last[1] - seen) / (seen * _PARTS)
+                shorts += [(tag, user_id, weight * len(own.shorts)) for tag in rest]
+                longs += [(tag, user_id, weight * len(own.longs)) for tag in rest]
+        return _Tags(shorts), _Tags(longs)

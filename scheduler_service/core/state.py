@@ -136,7 +136,8 @@ class Pool:
         passes: Charged dispatches in a row that passed the smallest meter.
         short_admission_count, promotion_debt, promotion_under_way: The pool's quota, in force
             with unbounded slack.
-        waiting, waiting_weight_milli: Waiting requests, and the weights of their users.
+        waiting, waiting_shorts: Waiting requests, and those of them predicted short.
+        waiting_weight_milli: Weights of the users with waiting requests.
         in_flight_cost: Cost of everything leased.
         flows: Users with state.
         settings: Configuration of users.
@@ -167,6 +168,7 @@ class Pool:
         self.paused = False
         self.pause_until_ns = 0
         self.waiting = 0
+        self.waiting_shorts = 0
         self.waiting_weight_milli = 0
         self.in_flight_cost = 0
         self.recent_costs = SlidingMax(RECENT_DISPATCHES)

@@ -6,57 +6,15 @@ import msgspec
 import pytest
 
 from scheduler_service.app.application import Application
-from scheduler_service.app.blocked import Blocked
 from scheduler_service.app.limits import Limits
-from scheduler_service.app.misfits import MISFITS_MAX, Misfits
 from scheduler_service.app.readiness import Readiness
-from scheduler_service.app.spans import SPANS_MAX
 from scheduler_service.app.waiters import Parked
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.outlook import WaitCause
-from scheduler_service.core.policy import PRESETS, Placement, PoolPolicy
+from scheduler_service.core.policy import PRESETS, Placement
 from tests.support.engines import Rig
-
-SECOND_NS = 10**9
-SMALL = d.Offer(free_tokens=10, total_tokens=1000)
-LARGE = d.Offer(free_tokens=1000, total_tokens=1000)
-
-
-class Watched:
-    """A pool `p` whose answers to workers are watched, as the service does."""
-
-    def __init__(self, rig, **policy):
-        self.rig = rig
-        rig.create_pool(policy=msgspec.structs.replace(PoolPolicy(), **policy))
-        self.blocked = Blocked(rig.engine)
-
-    @property
-    def pool(self):
-        return self.rig.engine.state.pools["p"]
-
-    def enqueue(self, request_id, kv_tokens, user_id="u"):
-        self.rig.do(
-            c.Enqueue, pool="p", request_id=request_id, user_id=user_id, cost=10,
-            kv_tokens=kv_tokens,
-        )  # fmt: skip
-
-    def ask(self, offer, worker="w", count=1):
-        answer = self.rig.do(
-            c.NextDispatch, pools=("p",), worker=worker, offer=offer, max_dispatches=count,
-            hand_over=False,
-        )  # fmt: skip
-        self.blocked.misfits.asked(worker, ("p",), answer)
-        return [grant.request.request_id for grant in answer.granted]
-
-    def pass_time(self, seconds):
-        self.rig.clock.advance(seconds * SECOND_NS)
-
-    def seconds(self, request_id):
-        """Returns whole seconds blocked by cause."""
-        request, now_ns = self.pool.requests[request_id], self.rig.clock.now_ns()
-        found = self.blocked.of(self.pool, request, now_ns)
-        return {cause: ns // SECOND_NS for cause, ns in found.items() if ns >= SECOND_NS}
+from tests.support.watched import LARGE, SECOND_NS, SMALL, Watched
 
 
 @pytest.fixture
@@ -84,6 +42,26 @@ async def test_a_stall_blocks_what_waits_behind_it(rig):
     assert watched.seconds("small") == {WaitCause.STALLED: 7}
     assert watched.seconds("late") == {WaitCause.STALLED: 3}
     assert watched.blocked.misfits.stalled_ns("p", rig.clock.now_ns()) // SECOND_NS == 7
+
+
+@pytest.mark.parametrize("preset", ["sfq", "qba"])
+async def test_it_begins_with_the_call_that_got_nothing(rig, preset):
+    """A call that gets nothing decides nothing: its time is not that of the last decision."""
+    policy = msgspec.structs.replace(PRESETS[preset], placement=Placement.STALL)
+    watched = Watched(rig, **msgspec.structs.asdict(policy))
+    assert watched.ask(SMALL) == [], "the worker is known from here on"
+    watched.enqueue("big", 500)
+    watched.enqueue("small", 5, "v")
+    watched.pass_time(14)
+    sequence = rig.engine.state.sequence
+    assert watched.ask(SMALL) == []
+    assert rig.engine.state.sequence == sequence
+
+    assert watched.seconds("big") == watched.seconds("small") == {}
+    assert watched.blocked.misfits.stalled_ns("p", rig.clock.now_ns()) == 0
+    watched.pass_time(2)
+    assert watched.seconds("big") == {WaitCause.FIT: 2}
+    assert watched.seconds("small") == {WaitCause.STALLED: 2}
 
 
 async def test_a_dispatch_ends_a_stall(rig):
@@ -144,10 +122,31 @@ async def test_a_reserved_worker_stalls_the_others(rig):
     assert watched.seconds("small-3") == {WaitCause.STALLED: 5}
 
 
-@pytest.mark.parametrize("leaves", ["gone", "drained", "paused", "empty"])
-async def test_a_stall_ends_with_its_reason(rig, leaves):
+async def test_a_reserved_worker_that_may_take_others_stalls_nobody(rig):
+    """The user it is kept for is paused, so it was offered the rest: that did not fit."""
+    watched = Watched(rig, max_overtakes=1)
+    watched.enqueue("big", 500)
+    for number in range(2):
+        watched.enqueue(f"small-{number}", 5, "v")
+    watched.ask(SMALL)
+    watched.ask(SMALL)
+    assert "w" in watched.pool.reservations
+    rig.do(c.Pause, pool="p", user_id="u")
+    assert watched.ask(SMALL) == ["small-1"]
+    watched.enqueue("other", 500, "x")
+    assert watched.ask(SMALL) == []
+    watched.pass_time(5)
+
+    assert watched.seconds("other") == {WaitCause.FIT: 5}
+    assert watched.blocked.misfits.stalled_ns("p", rig.clock.now_ns()) < SECOND_NS
+
+
+@pytest.mark.parametrize("preset", ["sfq", "qba", "fcfs"])
+@pytest.mark.parametrize("leaves", ["gone", "drained", "paused", "held", "changed", "empty"])
+async def test_a_stall_ends_with_its_reason(rig, leaves, preset):
     """Nobody is stalled by a worker that is not there, by a pause, or by nothing."""
-    watched = Watched(rig, placement=Placement.STALL)
+    policy = msgspec.structs.replace(PRESETS[preset], placement=Placement.STALL)
+    watched = Watched(rig, **msgspec.structs.asdict(policy))
     watched.enqueue("big", 500)
     watched.enqueue("small", 5, "v")
     watched.ask(SMALL)
@@ -156,6 +155,12 @@ async def test_a_stall_ends_with_its_reason(rig, leaves):
         rig.do(c.DrainWorker, worker="w")
     elif leaves == "paused":
         rig.do(c.Pause, pool="p")
+    elif leaves == "held":
+        rig.do(c.Pause, pool="p", user_id="u")
+        rig.do(c.Pause, pool="p", user_id="v")
+    elif leaves == "changed":
+        overtake = msgspec.structs.replace(policy, placement=Placement.OVERTAKE)
+        rig.do(c.ConfigurePool, pool="p", policy=overtake, policy_digest="other", create=False)
     elif leaves == "empty":
         rig.do(c.Cancel, pool="p", request_id="big")
         rig.do(c.Cancel, pool="p", request_id="small")
@@ -194,44 +199,6 @@ async def test_a_full_worker_says_nothing(rig):
     watched.pass_time(5)
 
     assert watched.seconds("b") == {}
-
-
-async def test_memory_of_misfits_is_bounded(rig):
-    """What ended is forgotten, many spans are run together, and the table has a limit."""
-    watched = Watched(rig, placement=Placement.STALL)
-    for number in range(3 * SPANS_MAX):
-        watched.enqueue(f"big-{number}", 500)
-        watched.ask(SMALL)
-        watched.pass_time(1)
-        rig.complete(*watched.ask(LARGE, "other"))
-    misfits = watched.blocked.misfits
-    (stall,) = misfits._stalls.values()
-
-    assert len(stall.spans.closed) == SPANS_MAX
-    assert misfits.stalled_ns("p", rig.clock.now_ns()) // SECOND_NS == 3 * SPANS_MAX
-    assert misfits._since == {}
-    watched.enqueue("big", 500)
-    watched.ask(SMALL)
-    rig.do(c.Cancel, pool="p", request_id="big")
-    assert misfits._since == {}
-    for number in range(MISFITS_MAX + 5):
-        misfits._note("p", str(number), 1)
-    assert len(misfits._since) == MISFITS_MAX
-    assert next(iter(misfits._since)) == ("p", "5")
-
-
-async def test_reservations_outlive_a_restart(rig):
-    """After a restart a reserved request is a misfit from then on; the rest begins anew."""
-    watched = Watched(rig, max_overtakes=1)
-    watched.enqueue("big", 500)
-    watched.enqueue("small", 5, "v")
-    watched.enqueue("small-2", 5, "v")
-    watched.ask(SMALL)
-    watched.ask(SMALL)
-
-    again = Misfits(rig.engine)
-
-    assert again.since(watched.pool, watched.pool.requests["big"]) == rig.engine.state.now_ns
 
 
 async def test_a_parked_call_is_served_when_a_misfit_has_gone(rig):

@@ -7,7 +7,7 @@ import pytest
 
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
-from scheduler_service.core.ahead import BUDGET, ahead_of
+from scheduler_service.core.ahead import BUDGET, ahead_of, requests_ahead
 from scheduler_service.core.outlook import WaitCause, why_waiting
 from scheduler_service.core.policy import Placement, PoolMode
 from tests.support.scenes import LONG, SHORT, Scene
@@ -208,6 +208,58 @@ def test_ahead_with_promotions_is_close(preset, users):
 
     assert statistics.mean(map(abs, errors)) <= 0.05 * count
     assert abs(statistics.mean(errors)) <= 0.03 * count
+
+
+class _Counted(dict):
+    """Requests that count how many of them are looked at, newest first."""
+
+    looks = 0
+
+    def values(self):
+        return self
+
+    def __reversed__(self):
+        for value in reversed(super().values()):
+            self.looks += 1
+            yield value
+
+
+@pytest.mark.parametrize("preset", ["qba", "psf", "aa", "fcfs"])
+def test_what_runs_costs_a_newcomer_nothing(preset):
+    """Its place with unbounded slack follows from counts; others look at so many and no more."""
+    scene = Scene(preset, max_leases_per_worker=10**6, max_waiting=10**6)
+    first = scene.enqueue("first", "paused")
+    scene.do(c.Pause, pool="p", user_id="paused")
+    for number in range(BUDGET + 100):
+        scene.enqueue(f"running-{number}", "u")
+        scene.ask()
+    for number in range(20):
+        scene.enqueue(f"r{number}", "u", predicted_class=LONG if number % 3 else SHORT)
+    newest = scene.pool.requests["r19"]
+    counted = scene.pool.requests = _Counted(scene.pool.requests)
+
+    assert requests_ahead(scene.pool, newest) == 20
+    assert counted.looks == 1
+    assert 0 <= requests_ahead(scene.pool, first) <= 20
+    assert counted.looks <= BUDGET + 2
+
+
+@pytest.mark.parametrize("preset", ["qba", "psf", "fcfs"])
+def test_ahead_by_age_past_the_budget_is_scaled(preset):
+    """Beyond the budget a place by age is taken from the accept sequences, a tenth off at most."""
+    scene = Scene(preset, max_waiting=10**6)
+    rng = random.Random(1)
+    count = 3 * BUDGET
+    for number in range(count):
+        kind = LONG if rng.random() < 0.3 else SHORT
+        scene.enqueue(f"r{number}", f"u{number % 40}", predicted_class=kind)
+    asked = {f"r{number}": 0 for number in range(0, count, 501)}
+    for request_id in asked:
+        asked[request_id] = requests_ahead(scene.pool, scene.pool.requests[request_id])
+    order = {request_id: place for place, request_id in enumerate(scene.drain())}
+
+    for request_id, said in asked.items():
+        assert abs(said - order[request_id]) <= 0.1 * count, request_id
 
 
 def test_ahead_past_the_budget_is_scaled():
