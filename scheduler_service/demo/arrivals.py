@@ -1,9 +1,8 @@
 """What the demo replays: a part of a trace, its users, and the fair level that divides them.
 
 The load is 1.2 times what the workers can do: their speed is set to the trace's cost a second
-divided by 1.2.  A user is **heavy** when it asks for more than its max-min fair share of that
-capacity (the level of the water that fills all demands); all others are light.  Both follow from
-the trace alone and are fixed before anything runs.
+divided by 1.2.  Who is heavy and who is light, `sim.heavy` says, for that capacity.  Both follow
+from the trace alone and are fixed before anything runs.
 """
 
 from __future__ import annotations
@@ -15,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from scheduler_service.sim.data import MULTI_TENANT_SAMPLE
+from scheduler_service.sim.heavy import NOMINAL_LOAD, heavy_among, water_level
 from scheduler_service.sim.traces import NO_USER, Row, TraceError, read_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-LOAD: Final = 1.2
+LOAD: Final = NOMINAL_LOAD
 """Offered cost over what the workers can do."""
 
 SEED: Final = 7
@@ -33,8 +33,8 @@ REQUESTS_MAX: Final = 3_000
 """Requests that one run replays at most, so that it ends in time."""
 
 SHIPPED: Final = (
-    "the first two minutes of a stream of 21 clients, generated with alibaba/ServeGen (Apache-2.0) "
-    "from the profiles of real clients of a production service"
+    "the first two minutes of a stream of 21 clients (one sends nothing in them), generated with "
+    "alibaba/ServeGen (Apache-2.0) from the profiles of real clients of a production service"
 )
 
 
@@ -88,6 +88,11 @@ class Replay:
         return sum(arrival.cost for arrival in self.arrivals)
 
     @property
+    def user_count(self) -> int:
+        """How many users send something."""
+        return len({arrival.user_id for arrival in self.arrivals})
+
+    @property
     def capacity(self) -> float:
         """What the workers can do, cost units a second of the trace."""
         return self.cost / self.length_s / LOAD
@@ -137,9 +142,9 @@ def replay(rows: Sequence[Row], source: str) -> Replay:
     demand = Counter[str]()
     for arrival in arrivals:
         demand[arrival.user_id] += arrival.cost
-    level = water_level(demand, sum(demand.values()) / LOAD)
-    heavy = frozenset(user for user, cost in demand.items() if cost > level)
-    share = level / (sum(demand.values()) / LOAD)
+    names, costs, weights = list(demand), list(demand.values()), [1] * len(demand)
+    heavy = frozenset(names[number] for number in heavy_among(costs, weights))
+    share = water_level(costs, weights, sum(costs) / LOAD) * LOAD / sum(costs)
     return Replay(arrivals, source, users, length, heavy, share)
 
 
@@ -149,15 +154,3 @@ def deal(rows: Sequence[Row]) -> list[Row]:
     names = [f"user-{k:02d}" for k in range(1, DEALT_USERS + 1)]
     weights = [1 / k for k in range(1, DEALT_USERS + 1)]
     return [row._replace(user=dice.choices(names, weights)[0]) for row in rows]
-
-
-def water_level(demand: Mapping[str, int], capacity: float) -> float:
-    """Returns the max-min fair share of one user: all get what they ask, up to this level."""
-    left = capacity
-    asking = sorted(demand.values())
-    for number, cost in enumerate(asking):
-        level = left / (len(asking) - number)
-        if cost > level:
-            return level
-        left -= cost
-    return float("inf")

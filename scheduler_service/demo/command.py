@@ -77,7 +77,8 @@ def demo(
 def _introduce(replay: Replay, seconds: float) -> None:
     speed = replay.length_s / seconds
     console.print(
-        f"[bold]{len(replay.arrivals):,} requests[/] over {replay.length_s:.0f} s, "
+        f"[bold]{len(replay.arrivals):,} requests[/] of {replay.user_count} users over "
+        f"{replay.length_s:.0f} s, "
         f"{speed:.1f} times faster than they came: {replay.source}; {replay.users}.\n"
         f"{fleet.GATEWAYS} gateways, {fleet.WORKERS} workers with {fleet.SLOTS} slots each. "
         f"Load {arrivals.LOAD:g} x what the workers can do. Lengths are taken as known. "

@@ -19,6 +19,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 from scheduler_service.demo.ledger import MICRO, Ledger, mean, p99
+from scheduler_service.sim import lettering
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,13 +108,13 @@ def draw(
         theme: Colours.
     """
     style: Any = {
-        "svg.hashsalt": SALT, "svg.fonttype": "path", "font.family": "DejaVu Sans",
-        "font.size": 10, "text.color": theme.ink, "axes.labelcolor": theme.ink,
+        "svg.hashsalt": SALT, "svg.fonttype": "path", "font.size": 10,
+        "text.color": theme.ink, "axes.labelcolor": theme.ink,
         "axes.edgecolor": theme.faint, "xtick.color": theme.ink, "ytick.color": theme.ink,
         "figure.facecolor": theme.ground, "axes.facecolor": theme.ground,
     }  # fmt: skip
     stretch = stretch_of(replay, runs[-1], bound_micros)
-    with mpl.rc_context(style):
+    with mpl.rc_context(style), lettering.any_script(stretch.heavy):
         figure, axes = plt.subplots(1, len(runs), figsize=(11, 5.2), sharex=True, sharey=True)
         for panel, run in zip(axes, runs, strict=True):
             _panel(panel, replay, run, stretch, theme)
@@ -127,10 +128,11 @@ def draw(
 def save(figure: Any, path: Path, theme: Theme = LIGHT) -> None:
     """Writes the figure; the same figure gives the same bytes."""
     if path.suffix != ".svg":
-        figure.savefig(path, metadata={"Software": None}, dpi=160, facecolor=theme.ground)
+        with lettering.any_script():
+            figure.savefig(path, metadata={"Software": None}, dpi=160, facecolor=theme.ground)
         return
     text = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": SALT}):
+    with mpl.rc_context({"svg.hashsalt": SALT}), lettering.any_script():
         figure.savefig(text, format="svg", metadata={"Date": None}, facecolor=theme.ground)
     path.write_text(_TOO_EXACT.sub(r"\1", text.getvalue()))
 
@@ -142,7 +144,7 @@ def _panel(panel: Axes, replay: Replay, run: Ledger, stretch: Stretch, theme: Th
     panel.plot([], [], color=theme.light, linewidth=0.8, label=f"{len(light)} light users")
     for user, color in zip(stretch.heavy, theme.heavy * len(stretch.heavy), strict=False):
         got = _line(panel, run, user, stretch, color=color, linewidth=2.2)
-        panel.plot([], [], color=color, linewidth=2.2, label=f"{user}: {got:.0f} k")
+        panel.plot([], [], color=color, linewidth=2.2, label=f"{lettering.name(user)}: {got:.0f} k")
     _band(panel, run, stretch, theme)
     for moment in run.killed_at_s:
         if stretch.start_s < moment < stretch.end_s:

@@ -100,7 +100,7 @@ def _errors(real: Workload, method: EstimatingCore) -> Measures:
     found = _error("", charged, cost)
     if late.any():
         found |= _error("late_", charged[late], cost[late])
-    if heavy.any():
+    if heavy.any() and not heavy.all():
         found |= _error("light_", charged[~heavy], cost[~heavy])
         found |= _error("heavy_", charged[heavy], cost[heavy])
     return found

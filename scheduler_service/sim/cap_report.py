@@ -90,7 +90,7 @@ _LEGEND: Final = (
     "users who both waited, cost units, and that over 2D + c_i + c_j, here with real costs, for "
     "which nothing is promised. Misplaced: part of the real cost that went to other users than "
     "the ideal would have given it to, over the whole run; worst user: the largest such part of "
-    "one user. Waits in seconds; a user is heavy with more than twice its part of real cost."
+    "one user. Waits in seconds; a user is heavy that asks for more than its fair share."
 )
 
 

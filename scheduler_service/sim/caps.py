@@ -79,8 +79,7 @@ class Plan:
 def quick(plan: Plan) -> Plan:
     """Returns the same plan over the first requests, learning more often."""
     count = min(plan.count or _QUICK_COUNT, _QUICK_COUNT)
-    interval_s = min(plan.interval_s, _QUICK_INTERVAL_S)
-    return dataclasses.replace(plan, count=count, interval_s=interval_s)
+    return dataclasses.replace(plan, count=count, interval_s=_QUICK_INTERVAL_S)
 
 
 def slowdown(stream: StreamSpec, load: float) -> float:

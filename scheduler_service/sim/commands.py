@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from scheduler_service.core.policy import PoolPolicy
 from scheduler_service.sim.capacity import at_load
@@ -156,7 +157,9 @@ def reproduce(
     trace: Traces = None,
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions.")] = 100,
     windows: Annotated[int, typer.Option(min=1, help="Windows of Table II.")] = 100,
-    quick: Annotated[bool, typer.Option("--quick", help="3 seeds: under 2 minutes.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="3 seeds, 20 windows: under 2 minutes.")
+    ] = False,
     out: Out = DEFAULT_FOLDER / "reproduce",
     jobs: Jobs = 0,
     quiet: Quiet = False,
@@ -229,9 +232,19 @@ def caps(
     load: Annotated[float, typer.Option(min=0.05, max=5.0, help="Offered over possible.")] = 1.2,
     count: Count = 0,
     learn_every: Annotated[
-        float, typer.Option(min=1.0, help="Shortest time between two learned updates, seconds.")
-    ] = 60.0,
-    quick: Annotated[bool, typer.Option("--quick", help="800 requests: half a minute.")] = False,
+        float | None,
+        typer.Option(
+            min=1.0,
+            help="Shortest time between two learned updates, seconds.",
+            show_default="60; 10 with --quick",
+        ),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="800 requests unless --count says less, learned from every 10 s."
+        ),
+    ] = False,
     out: Out = DEFAULT_FOLDER / "caps",
     jobs: Jobs = 0,
     quiet: Quiet = False,
@@ -242,10 +255,14 @@ def caps(
 
     paths = tuple(str(path) for path in trace or ())
     traces = ((name, paths),) if paths else ()
-    plan = study.Plan(
-        out, traces, load=load, count=count, interval_s=learn_every, jobs=jobs, quiet=quiet
-    )
-    _console.print(f"Report: {study.run(study.quick(plan) if quick else plan)}")
+    plan = study.Plan(out, traces, load=load, count=count, jobs=jobs, quiet=quiet)
+    if quick:
+        plan = study.quick(plan)
+    if learn_every is not None:
+        plan = dataclasses.replace(plan, interval_s=learn_every)
+    length = f"The first {plan.count} requests" if plan.count else "All requests"
+    _console.print(f"{length}; learned values come into force every {plan.interval_s:g} s.")
+    _console.print(f"Report: {study.run(plan)}")
 
 
 @app.command()
@@ -262,26 +279,43 @@ def tune(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic stream.")] = 0,
     engines: Engines = 1,
     paper_engine: PaperEngine = False,
+    any_setting: Annotated[
+        bool,
+        typer.Option("--any", help="Consider settings less fair than the default, too."),
+    ] = False,
     out: Out = DEFAULT_FOLDER / "tune",
     jobs: Jobs = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Finds slack, k, gamma and policy for a stream and goals, and says what they cost."""
+    """Finds slack, k, gamma and policy for a stream and goals, and says what they cost.
+
+    Only settings as fair as the default are considered: those with a finite slack whose largest
+    gap on the stream is at most twice the default's. `--any` lifts that.
+    """
     _need_extra()
     from scheduler_service.sim import tune as tuning
+    from scheduler_service.sim import tune_report
 
     shape: Literal["paper", "safe"] = "paper" if paper_engine else "safe"
     like = RunSpec(StreamSpec(), MethodSpec("fair_qba"), shape, engines)
     try:
         goals = tuple(tuning.parse_goal(text) for text in goal or ())
         stream = _stream(trace, count, seed, load, like, pool)
-        plan = tuning.Plan(out, stream, goals, shape, engines, jobs, quiet)
-        best, path = tuning.run(plan)
+        plan = tuning.Plan(out, stream, goals, shape, engines, jobs, quiet, any_setting)
+        found = tuning.run(plan)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    _console.print(tuning.settings_text(best.method))
+    path = tune_report.write(found)
+    _console.print(tune_report.settings_text(found.best.method))
+    head, rows = tune_report.short_table(found)
+    columns = (Column(title, justify="right") for title in head[1:])
+    table = Table(head[0], *columns, title="Waits in seconds, gap in cost units")
+    for row in rows:
+        table.add_row(*row)
+    _console.print(table)
     for wanted in goals:
-        met = "met" if wanted.missed_by(best.measures) == 0 else "not met"
-        value = best.measures[wanted.measure]
+        met = "met" if wanted.missed_by(found.best.measures) == 0 else "not met"
+        value = found.best.measures[wanted.measure]
         _console.print(f"{wanted.measure}: {value:.3g}, at most {wanted.limit:g}: {met}")
+    _console.print(tune_report.why(found))
     _console.print(f"Report: {path}")

@@ -1,8 +1,7 @@
 """Measures of a run: waits by class and by user, shares, fairness, and what the engines did.
 
 Pooled tails mislead once users are isolated, since the heavy user holds them: light and heavy
-users are always shown apart.  A user is heavy when its part of the offered cost is above twice its
-part of the weights.
+users are always shown apart; who is heavy, `heavy` says.
 
 Names of measures: group (`short`, `long`, `light`, `heavy`, or none for all requests), what
 (`wait`: arrival to the batch of the first chunk; `ttft`: to the end of the batch of the first
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from scheduler_service.sim.bound import GapReport, service_gap
 from scheduler_service.sim.gps import ideal_shares
+from scheduler_service.sim.heavy import heavy_among
 from scheduler_service.sim.model import NS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -31,24 +31,15 @@ if TYPE_CHECKING:
 
 Measures = dict[str, float]
 
-HEAVY_FACTOR: Final = 2.0
 _QUANTILES: Final = (50, 90, 99)
 
 
 def heavy_users(workload: Workload) -> set[int]:
-    """Returns the users whose part of the offered cost is above twice their part of the weights.
-
-    With a single user there is none.
-    """
+    """Returns the users that ask for more than their fair share."""
     offered = [0] * len(workload.users)
     for user, cost in zip(workload.user, workload.cost, strict=True):
         offered[user] += cost
-    total, weights = sum(offered), sum(workload.weights_milli)
-    return {
-        user
-        for user, cost in enumerate(offered)
-        if cost * weights > HEAVY_FACTOR * total * workload.weights_milli[user]
-    }
+    return heavy_among(offered, workload.weights_milli)
 
 
 def waits_s(workload: Workload, log: RunLog) -> NDArray[np.float64]:

@@ -34,7 +34,7 @@ from scheduler_service.sim.workload import UserMix, flip_labels, several_users, 
 if TYPE_CHECKING:
     from scheduler_service.sim.method import Method
 
-SIM_VERSION: Final = 1
+SIM_VERSION: Final = 2
 """Raised when the engine, a baseline or a measure changes what a run gives."""
 
 

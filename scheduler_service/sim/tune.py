@@ -4,18 +4,22 @@ A goal is an upper limit of a measure, as `light_wait_p99_s<2`.  The search is a
 slack, k and gamma, then finer around the best; every setting is a real run of the core.  Among
 settings that meet all goals the one of least mean wait is used; if none does, the one that misses
 them least.
+
+Fairness is not traded away unasked: only settings that are as fair as the default are considered,
+which are those with a finite slack, and thus a bound, whose largest gap on the stream is at most
+`GAP_FACTOR` times the default's.  `Plan.any_setting` lifts that.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scheduler_service.core.policy import PoolPolicy
+from scheduler_service.sim.metrics import heavy_users
 from scheduler_service.sim.pool import Results, run_all
-from scheduler_service.sim.specs import MethodSpec, RunSpec, StreamSpec
-from scheduler_service.sim.tables import markdown, write_table
+from scheduler_service.sim.specs import MethodSpec, RunSpec, StreamSpec, policy_of, stream_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,15 +31,12 @@ _ORDERS: Final = ("fcfs", "psf", "aa", "qba", "sfq")
 _SLACKS: Final = (125, 250, 500, 1000, 2000, 4000)
 _QUOTAS: Final = (2, 4, 8)
 _GAMMAS: Final = (5000, 8000, 9500)
-_SHOWN: Final = (
-    "wait_mean_s",
-    "wait_p99_s",
-    "light_wait_p99_s",
-    "heavy_wait_p99_s",
-    "short_wait_p99_s",
-    "long_wait_p99_s",
-    "gap_max_units",
-)
+
+GAP_FACTOR: Final = 2.0
+"""How much above the default's a largest gap may be for a setting to be as fair as the default."""
+
+DEFAULT: Final = MethodSpec("fair_qba")
+FCFS: Final = MethodSpec("fcfs")
 
 
 class Goal(NamedTuple):
@@ -75,6 +76,7 @@ class Plan:
         stream: The stream, at the load it is to be tuned for.
         goals: Upper limits.
         shape, engines: See `RunSpec`.
+        any_setting: Considers settings that are less fair than the default, too.
         jobs, quiet: See `pool.run_all`.
     """
 
@@ -85,14 +87,44 @@ class Plan:
     engines: int = 1
     jobs: int = 0
     quiet: bool = False
+    any_setting: bool = False
 
 
 class Choice(NamedTuple):
-    """A setting with what it gave."""
+    """A setting with what it gave.
+
+    Attributes:
+        missed: By which parts of their limits it misses the goals, summed.
+        as_fair: Whether it is as fair as the default.
+    """
 
     method: MethodSpec
     measures: Measures
     missed: float
+    as_fair: bool = True
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        plan: What was wanted.
+        best: The setting to use.
+        default, fcfs: What it stands beside.
+        tried: All settings.
+    """
+
+    plan: Plan
+    best: Choice
+    default: Choice
+    fcfs: Choice
+    tried: list[Choice]
+
+    @property
+    def considered(self) -> list[Choice]:
+        """The settings that the best one was taken from."""
+        return considered(self.plan, self.tried)
 
 
 def fair(slack: int, quota: int, gamma: int) -> MethodSpec:
@@ -108,7 +140,7 @@ def fair(slack: int, quota: int, gamma: int) -> MethodSpec:
 
 
 def _grid() -> list[MethodSpec]:
-    found = [MethodSpec(order) for order in _ORDERS] + [MethodSpec("fair_qba")]
+    found = [MethodSpec(order) for order in _ORDERS] + [DEFAULT]
     found += [fair(s, k, g) for s in _SLACKS for k in _QUOTAS for g in _GAMMAS]
     found += [MethodSpec("qba", (("quota_k", k),)) for k in _QUOTAS]
     return list(dict.fromkeys(found))
@@ -128,19 +160,53 @@ def _around(best: MethodSpec) -> list[MethodSpec]:
     return [fair(*setting) for setting in sorted(near)]
 
 
-def _choices(plan: Plan, results: Results, methods: list[MethodSpec], title: str) -> list[Choice]:
+def as_fair(method: MethodSpec, measures: Measures, default: Measures) -> bool:
+    """Returns whether a setting has a bound and gaps about as small as the default's."""
+    if policy_of(method).unbounded:
+        return False
+    gap, usual = (found.get("gap_max_units", 0.0) for found in (measures, default))
+    return gap <= GAP_FACTOR * usual
+
+
+def considered(plan: Plan, tried: list[Choice]) -> list[Choice]:
+    """Returns the choices that the plan allows; the default is always among them."""
+    return [choice for choice in tried if plan.any_setting or choice.as_fair]
+
+
+def _check_groups(plan: Plan) -> None:
+    """Refuses goals for light or heavy users that the stream does not have."""
+    stream = stream_of(plan.stream)
+    users, heavy = len(set(stream.user)), len(heavy_users(stream))
+    there = {"light": bool(heavy) and heavy < users, "heavy": bool(heavy)}
+    for goal in plan.goals:
+        group = goal.measure.partition("_")[0]
+        if not there.get(group, True):
+            why = (
+                "it has a single user"
+                if users < 2  # noqa: PLR2004 - one alone
+                else f"all its {users} users ask for about the same, more than a fair share"
+            )
+            msg = (
+                f"{goal.measure}: this stream has no {group} users, since {why}; "
+                f"try {goal.measure.removeprefix(group + '_')}"
+            )
+            raise GoalError(msg)
+
+
+def _check_measures(plan: Plan, there: Measures) -> None:
+    """Refuses goals for measures that runs of this stream do not have."""
+    unknown = [goal.measure for goal in plan.goals if goal.measure not in there]
+    if unknown:
+        msg = f"no measure {', '.join(unknown)} here; there are {', '.join(sorted(there))}"
+        raise GoalError(msg)
+
+
+def _run_all(
+    plan: Plan, results: Results, methods: list[MethodSpec], title: str
+) -> dict[MethodSpec, Measures]:
     specs = {m: RunSpec(plan.stream, m, plan.shape, plan.engines) for m in methods}  # type: ignore[arg-type]
     run_all(specs.values(), results, title=title, jobs=plan.jobs, quiet=plan.quiet)
-    found = []
-    for method, spec in specs.items():
-        measures = results[spec]
-        unknown = [goal.measure for goal in plan.goals if goal.measure not in measures]
-        if unknown:
-            msg = f"no measure {', '.join(unknown)} here; there are {', '.join(sorted(measures))}"
-            raise GoalError(msg)
-        missed = sum(goal.missed_by(measures) for goal in plan.goals)
-        found.append(Choice(method, measures, missed))
-    return found
+    return {method: results[spec] for method, spec in specs.items()}
 
 
 def best_of(choices: list[Choice]) -> Choice:
@@ -148,60 +214,31 @@ def best_of(choices: list[Choice]) -> Choice:
     return min(choices, key=lambda c: (c.missed, c.measures["wait_mean_s"], c.method.label))
 
 
-def run(plan: Plan) -> tuple[Choice, Path]:
-    """Searches, writes all settings tried and a report.
-
-    Returns:
-        The setting to use, and the path of the report.
+def run(plan: Plan) -> Found:
+    """Searches; goals are looked at before anything else is run than the default.
 
     Raises:
         GoalError: A goal names a measure that there is not.
     """
+    _check_groups(plan)
     results = Results(plan.folder)
-    tried = _choices(plan, results, _grid(), "grid")
-    tried += _choices(plan, results, _around(best_of(tried).method), "around the best")
-    best = best_of(tried)
-    rows: list[dict[str, Any]] = [
-        {"method": c.method.label, "goals_missed_by": c.missed, **c.measures} for c in tried
-    ]
-    write_table(plan.folder, "tried", rows)
-    path = plan.folder / "report.md"
-    path.write_text(_report(plan, best, tried), encoding="utf-8")
-    return best, path
+    default = _run_all(plan, results, [DEFAULT], "default")[DEFAULT]
+    _check_measures(plan, default)
 
+    def choices(methods: list[MethodSpec], title: str) -> list[Choice]:
+        return [
+            Choice(
+                method,
+                measures,
+                sum(goal.missed_by(measures) for goal in plan.goals),
+                as_fair(method, measures, default),
+            )
+            for method, measures in _run_all(plan, results, methods, title).items()
+        ]
 
-def settings_text(method: MethodSpec) -> str:
-    """Returns the setting as the fields of a pool's policy that are to be set."""
-    lines = [f'preset = "{method.name}"']
-    lines += [f"{key} = {value}" for key, value in method.changes]
-    return "\n".join(lines)
-
-
-def _report(plan: Plan, best: Choice, tried: list[Choice]) -> str:
-    by_method = {choice.method: choice for choice in tried}
-    default, fcfs = by_method[MethodSpec("fair_qba")], by_method[MethodSpec("fcfs")]
-    met = sum(goal.missed_by(best.measures) == 0 for goal in plan.goals)
-    shown = [name for name in _SHOWN if name in best.measures]
-    rows = [
-        [title, *(choice.measures.get(name, float("nan")) for name in shown)]
-        for title, choice in (
-            (f"use: {best.method.label}", best),
-            ("default: fair_qba", default),
-            ("fcfs", fcfs),
-        )
-    ]
-    able = sum(choice.missed == 0 for choice in tried)
-    goals = [
-        [g.measure, g.limit, best.measures[g.measure], g.missed_by(best.measures) == 0]
-        for g in plan.goals
-    ]
-    cost = best.measures["wait_mean_s"] / max(default.measures["wait_mean_s"], 1e-9) - 1
-    summary = (
-        f"{met} of {len(plan.goals)} goals are met; {able} of {len(tried)} settings meet all. "
-        f"Mean wait is {cost:+.0%} against the default."
-    )
-    parts = ["# What to set", f"```toml\n{settings_text(best.method)}\n```", summary]
-    if goals:
-        parts.append(markdown(["goal", "at most", "here", "met"], goals))
-    parts.append(markdown(["setting", *shown], rows))
-    return "\n\n".join(parts) + "\n"
+    tried = choices(_grid(), "grid")
+    near = _around(best_of(considered(plan, tried)).method)
+    known = {choice.method: choice for choice in tried}
+    tried += choices([method for method in near if method not in known], "around the best")
+    best = best_of(considered(plan, tried))
+    return Found(plan, best, known[DEFAULT], known[FCFS], tried)

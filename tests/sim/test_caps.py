@@ -119,6 +119,7 @@ def test_the_command_writes_report_tables_and_pictures(tmp_path):
     again = CliRunner().invoke(app, [*arguments, str(tmp_path)])
 
     assert first.exit_code == again.exit_code == 0, first.output
+    assert "The first 100 requests; learned values come into force every 10 s." in first.output
     assert text == (tmp_path / "report.md").read_text()
     for name in ("multi_tenant", "azure"):
         assert f"## {name}" in text
@@ -130,3 +131,17 @@ def test_the_command_writes_report_tables_and_pictures(tmp_path):
     assert rows[0].startswith("stream,policy,caps,learning,")
     assert (tmp_path / "caps_users.csv").exists()
     assert (tmp_path / "caps_over_time.csv").exists()
+
+
+def test_what_quick_changes_is_said_and_can_be_changed_back(tmp_path, monkeypatch):
+    """`--help` says what is in force with `--quick`; what is asked for by hand is done."""
+    plans = []
+    monkeypatch.setattr(caps, "run", lambda plan: plans.append(plan) or tmp_path / "report.md")
+    shown = CliRunner().invoke(app, ["caps", "--help"], env={"COLUMNS": "200"}).output
+    for arguments in ([], ["--quick"], ["--quick", "--learn-every", "30"]):
+        result = CliRunner().invoke(app, ["caps", *arguments])
+        assert f"every {plans[-1].interval_s:g} s" in result.output
+
+    assert [plan.interval_s for plan in plans] == [60.0, 10.0, 30.0]
+    assert "60; 10 with --quick" in shown
+    assert "learned from every 10 s" in shown

@@ -1,8 +1,12 @@
 """The fluid ideal and the bound, against closed forms and hand-made runs."""
 
+from pathlib import Path
+
 import pytest
 
+from scheduler_service.demo import arrivals
 from scheduler_service.sim.bound import GapMeter, service_gap
+from scheduler_service.sim.data import AZURE_SAMPLE, MULTI_TENANT_SAMPLE
 from scheduler_service.sim.gps import FluidServer, ideal_shares, max_min
 from scheduler_service.sim.metrics import heavy_users, jain
 from scheduler_service.sim.model import RunLog
@@ -74,9 +78,31 @@ def test_weights_divide_the_charge():
 
 
 def test_jain_and_heavy():
-    """Jain's index is 1 for equals and 1/n for one who has all; heavy is above twice its part."""
+    """Jain's index is 1 for equals and 1/n for one who has all; heavy is above the fair share."""
     rows = [(0, user, 50 if user == 0 else 5, 5) for user in range(4)]
 
     assert (jain([2, 2, 2]), jain([1, 0, 0, 0]), jain([])) == (1.0, 0.25, 1.0)
     assert heavy_users(stream(rows)) == {0}
     assert heavy_users(stream(rows[:1])) == set()
+
+
+def test_demo_and_simulator_call_the_same_users_heavy():
+    """One definition: whoever the demo says is heavy, the simulator says so, too."""
+    for paths in (MULTI_TENANT_SAMPLE, AZURE_SAMPLE[:1]):
+        played = arrivals.from_file(Path(paths[0]))
+        names = sorted({arrival.user_id for arrival in played.arrivals})
+        rows = [
+            (round(a.at_s * 1e9), names.index(a.user_id), a.prompt, a.response)
+            for a in played.arrivals
+        ]
+
+        assert {names[user] for user in heavy_users(stream(rows))} == played.heavy
+
+
+def test_a_weight_makes_a_user_light():
+    """Who may have more is heavy later; with equal demands and weights all are heavy."""
+    rows = [(0, user, 30 if user == 0 else 20, 0) for user in range(2)]
+
+    assert heavy_users(stream(rows)) == {0}
+    assert heavy_users(stream(rows, weights=[3000, 1000])) == {1}
+    assert heavy_users(stream([(0, user, 10, 0) for user in range(3)])) == {0, 1, 2}

@@ -118,11 +118,13 @@ def _guarded(ctx: Context, entry: Entry, runs: list[Found]) -> None:
 def rivals_fairness(ctx: Context) -> None:
     """Who waits when 1.2 times the capacity arrives."""
     play = fairness.make_play(ctx.scale(20, 5), part=1.0 if not ctx.quick else 0.25)
+    users = len({arrival.user for arrival in play.arrivals})
     trace = ctx.settings.data / f"bench-trace-{os.getpid()}.json"
     fairness.write_trace(play, trace)
     table = Table(
         "rivals-fairness",
-        f"{len(play.arrivals)} requests of 21 users at 1.2 x capacity, {fairness.SERVERS} servers",
+        f"{len(play.arrivals)} requests of {users} users at 1.2 x capacity, "
+        f"{fairness.SERVERS} servers",
         [
             "system",
             "light users' mean wait, s",

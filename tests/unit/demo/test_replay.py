@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fairsched.v1 import decision_pb2 as pb
 from scheduler_service.demo import arrivals, ledger, picture, report
+from scheduler_service.sim.heavy import water_level
 from scheduler_service.sim.traces import NO_USER, Row, TraceError
 
 S = 1_000_000_000
@@ -23,8 +24,7 @@ def rows(count: int, user: str = NO_USER) -> list[Row]:
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=8), st.integers(1, 400))
 def test_water_level(costs, capacity):
     """The fair level fills the capacity exactly, or nobody is held back."""
-    demand = {str(number): cost for number, cost in enumerate(costs)}
-    level = arrivals.water_level(demand, capacity)
+    level = water_level(costs, [1] * len(costs), capacity)
     got = sum(min(Fraction(cost), Fraction(level)) for cost in costs if level != float("inf"))
 
     if sum(costs) <= capacity:
@@ -42,6 +42,8 @@ def test_shipped_part():
     assert len({arrival.request_id for arrival in replay.arrivals}) == len(times)
     assert 1 <= len(replay.heavy) < len({arrival.user_id for arrival in replay.arrivals}) / 2
     assert "generated" in replay.source
+    assert "21 clients (one sends nothing in them)" in replay.source
+    assert replay.user_count == 20
     assert replay.capacity * replay.length_s * arrivals.LOAD == pytest.approx(replay.cost)
 
 
@@ -206,3 +208,25 @@ def test_percentile_is_nearest_rank():
     assert ledger.p99([float(n) for n in range(1, 101)]) == 99
     assert ledger.p99([]) == 0
     assert ledger.mean([]) == 0
+
+
+def test_any_name_can_be_drawn(tmp_path, recwarn):
+    """Names in other scripts, with formulas in them, or without end: no warning, and a picture."""
+    user = "$山田" + "x" * 120
+    made = [
+        *[Row(float(at), user, 100, 100) for at in range(120)],
+        *[Row(float(at), "light", 5, 5) for at in range(0, 120, 4)],
+    ]
+    replay = arrivals.replay(made, "by hand")
+    log = Log(user, "light")
+    for arrival in replay.arrivals:
+        log.accept(arrival.at_s / 2, arrival.user_id, arrival.request_id, arrival.cost)
+    for arrival in replay.arrivals:
+        log.dispatch(80.0, arrival.user_id, arrival.request_id, arrival.cost)
+    run = log.reader.finish()
+    figure = picture.draw(replay, [run, run], 400 * ledger.MICRO, "caption")
+    picture.save(figure, tmp_path / "demo.png")
+    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+
+    assert not recwarn.list
+    assert any(label.startswith("$山田x") and len(label) < 40 for label in labels)
