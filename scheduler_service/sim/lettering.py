@@ -98,6 +98,12 @@ def _plain(value: float) -> str:
     return f"{value:#.3g}".rstrip(".")
 
 
+def logarithmic(axis: Any) -> None:
+    """Makes a vertical axis logarithmic, with plain numbers at its powers of ten."""
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+
+
 @contextmanager
 def any_script(texts: Sequence[str] = ()) -> Iterator[None]:
     """Draws and saves texts of any script within: no warnings, no formulas, fonts that fit."""

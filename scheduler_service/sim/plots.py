@@ -135,7 +135,7 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
     axis.set_xlabel(panel.x_label)
     axis.set_ylabel(panel.y_label)
     if panel.log:
-        axis.set_yscale("log")
+        lettering.logarithmic(axis)
     else:
         least, most = axis.get_ylim()
         axis.set_ylim(min(0.0, least), most + 0.04 * abs(most))
@@ -242,4 +242,4 @@ def _draw_points(axis: Any, points: Sequence[Point]) -> None:
             )
     heights = [point.y for point in points]
     if min(heights) > 0 and max(heights) > _WIDE * min(heights):
-        axis.set_yscale("log")
+        lettering.logarithmic(axis)
