@@ -14,8 +14,8 @@ from rich.text import Text
 from fairsched import errors
 from fairsched.v1 import admin_service_pb2 as pb
 from scheduler_service.cli import away, output
-from scheduler_service.cli.explain import only_pool
 from scheduler_service.cli.session import Session, remote
+from scheduler_service.cli.which import only_pool
 
 SHARE_WINDOW_S = 10.0
 """Shares are those of the cost charged in the last seconds."""

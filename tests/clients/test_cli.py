@@ -220,7 +220,24 @@ def test_explain(run, pool, filled):
     assert "dispatched" in run("explain", sequence, "--sequence").output
     run("explain", "nothing", "--pool", pool, code=session.EXIT_UNKNOWN)
     run("explain", "no-number", "--sequence", code=2)
-    run("explain", filled, code=2)
+
+
+def test_explain_finds_the_pool(run, target, pool, make_pool, filled):
+    """Without --pool every pool is searched; if several have the request, they are named."""
+    others = [make_pool(), make_pool()]
+    with Fairsched(target) as client:
+        for name in others:
+            client.enqueue(new_request(pool=name, user_id="a", request_id=f"{pool}-both", cost=1))
+
+    assert f"Request '{filled}'" in run("explain", filled).output
+    several = run("explain", f"{pool}-both", code=session.EXIT_USAGE).output
+    assert all(name in several for name in others)
+    assert "--pool" in several
+    nothing = run("explain", "nothing", code=session.EXIT_UNKNOWN).stderr
+    assert "There is no request 'nothing'" in nothing
+    assert pool in nothing
+    which = run("top", "--once", code=session.EXIT_USAGE).output
+    assert all(name in which for name in (pool, *others))
 
 
 def test_top_once(run, pool, filled):
