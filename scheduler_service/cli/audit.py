@@ -20,6 +20,7 @@ from scheduler_service.audit.verify import Published, Verdict, Verifier
 from scheduler_service.cli import output
 from scheduler_service.cli.session import EXIT_REFUSED
 from scheduler_service.core.errors import SchedulerError
+from scheduler_service.core.phrases import count_text
 from scheduler_service.store.directory import DataDirectory
 from scheduler_service.store.reader import LogReader
 from scheduler_service.store.snapshots import SnapshotFiles
@@ -112,7 +113,7 @@ def export(
                 count = write_parquet(to, found)
         except (SchedulerError, StoreError, OSError) as error:
             raise _failed(error) from error
-    output.err.print(f"{count:,} decisions in {to}")
+    output.err.print(f"{count_text(count, 'decision')} in {to}")
 
 
 def _reader(data_dir: Path) -> LogReader:

@@ -11,6 +11,7 @@ from fairsched.v1 import scheduler_service_pb2 as scheduler_pb
 from scheduler_service.cli import output
 from scheduler_service.cli.pools import PoolName
 from scheduler_service.cli.session import Session, remote
+from scheduler_service.core.phrases import count_text
 
 dead_letters = typer.Typer(
     help="Requests whose leases expired too often: list, requeue, discard.", no_args_is_help=True
@@ -52,7 +53,7 @@ def show_request(session: Session, pool: PoolName, request_id: RequestId) -> Non
         ("user", info.user_id),
         ("state", state_name(info.state)),
         ("class", class_name(info.predicted_class)),
-        ("cost", f"{info.cost:,} units"),
+        ("cost", count_text(info.cost, "unit")),
         ("accepted", f"{info.enqueue_time.ToJsonString()} (sequence {info.sequence})"),
         ("attempts", info.attempts),
     ]

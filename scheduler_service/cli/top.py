@@ -16,6 +16,7 @@ from fairsched.v1 import admin_service_pb2 as pb
 from scheduler_service.cli import away, output
 from scheduler_service.cli.session import Session, remote
 from scheduler_service.cli.which import only_pool
+from scheduler_service.core.phrases import count_text
 
 SHARE_WINDOW_S = 10.0
 """Shares are those of the cost charged in the last seconds."""
@@ -179,7 +180,9 @@ def frame(sample: Sample, rates: Rates, limit: int) -> RenderableType:
         output.row(shown, *itertools.compress(cells, fits))
     parts: list[RenderableType] = [*_head(sample, rates), shown]
     if len(busiest) > limit:
-        parts.append(Text(f"… and {len(busiest) - limit} more busy users", style="dim"))
+        parts.append(
+            Text(f"… and {count_text(len(busiest) - limit, 'more busy user')}", style="dim")
+        )
     return Group(*parts)
 
 
@@ -208,7 +211,7 @@ def _head(sample: Sample, rates: Rates) -> list[Text]:
         f" {output.units(gap)} of {output.units(bound)} cost units",
     )
     if service.invariant_violation_count:
-        second.append(f"  {service.invariant_violation_count} violations", "red bold")
+        second.append(f"  {count_text(service.invariant_violation_count, 'violation')}", "red bold")
     return [first, second]
 
 

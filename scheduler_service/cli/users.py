@@ -8,6 +8,7 @@ from fairsched.v1 import admin_service_pb2 as pb
 from scheduler_service.cli import output, values
 from scheduler_service.cli.pools import PoolName, paused
 from scheduler_service.cli.session import Session, remote
+from scheduler_service.core.phrases import count_text
 
 app = typer.Typer(help="Users of a pool: list, show, set, forget.", no_args_is_help=True)
 
@@ -125,7 +126,7 @@ def _show(user: pb.User) -> None:
             ("short admissions", user.short_admission_count),
             ("promotion owed", "yes" if user.promotion_debt else "no"),
             ("dispatched since start", user.dispatched_count),
-            ("charged since start", f"{user.charged_cost:,} units"),
-            ("really used since start", f"{user.used_cost:,} units"),
+            ("charged since start", count_text(user.charged_cost, "unit")),
+            ("really used since start", count_text(user.used_cost, "unit")),
         ]
     )

@@ -13,6 +13,7 @@ from scheduler_service.app.ports import StoreError
 from scheduler_service.cli import output
 from scheduler_service.cli.session import EXIT_REFUSED
 from scheduler_service.core.decisions import Decision
+from scheduler_service.core.phrases import count_text
 from scheduler_service.core.policy import PRESETS, PoolPolicy
 from scheduler_service.sim.plots import Bar, draw_bars
 from scheduler_service.sim.whatif import (
@@ -156,6 +157,6 @@ def _show(name: str, logged: Logged, other: PoolPolicy, found: list[Group], pict
     output.out.print(table)
     output.out.print(
         f"Seconds. Arrivals as logged, {logged.slots} at once, durations as they were: orders are "
-        f"decided by the real core, latencies are modelled. {logged.left_out:,} requests that "
-        f"never finished are left out. Picture: {picture}"
+        f"decided by the real core, latencies are modelled. "
+        f"{count_text(logged.left_out, 'request')} that never finished left out. Picture: {picture}"
     )

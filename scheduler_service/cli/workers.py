@@ -7,6 +7,7 @@ import typer
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.cli import output
 from scheduler_service.cli.session import Session, remote
+from scheduler_service.core.phrases import count_text
 
 app = typer.Typer(help="Workers: list, drain.", no_args_is_help=True)
 
@@ -45,5 +46,5 @@ def drain_worker(
     """Stops new work for a worker; its leases go on."""
     response = session.client.scheduler.DrainWorker(pb.DrainWorkerRequest(worker_id=worker))
     if not session.json_or([response]):
-        count = response.worker.lease_count
-        output.out.print(output.safe(f"Worker {worker} is draining, {count} leases left."))
+        left = count_text(response.worker.lease_count, "lease")
+        output.out.print(output.safe(f"Worker {worker} is draining, {left} left."))

@@ -96,6 +96,12 @@ def test_a_pool_with_workers_is_deleted_on_purpose_only(run, target, pool):
     refused = run("pools", "delete", name, code=session.EXIT_REFUSED)
     assert "gpu-7" in refused.stderr
     assert "POOL_HAS_WORKERS" in refused.stderr
+    with Fairsched(target) as client:
+        client.enqueue(new_request(pool=name, user_id="a", request_id="r", prompt_tokens=1))
+    full = run("pools", "delete", name, "--force", code=session.EXIT_REFUSED).stderr
+    assert f"Pool '{name}' holds 1 request: cancel what is in it, or wait" in full
+    assert "force covers workers only" in full
+    run("cancel", name, "r")
     run("pools", "delete", name, "--force")
     assert name not in run("pools", "list").output
 
