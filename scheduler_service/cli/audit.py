@@ -25,7 +25,9 @@ from scheduler_service.store.directory import DataDirectory
 from scheduler_service.store.reader import LogReader
 from scheduler_service.store.snapshots import SnapshotFiles
 
-app = typer.Typer(help="Verify or export a decision log.", no_args_is_help=True)
+app = typer.Typer(
+    help="Verify or export a decision log.", no_args_is_help=True, add_completion=False
+)
 
 _HASH_HEX = 64
 _HEAD = re.compile(r"(\d+):([0-9a-f]{64})")

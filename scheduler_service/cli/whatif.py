@@ -29,7 +29,7 @@ from scheduler_service.sim.whatif import (
 from scheduler_service.store.directory import DataDirectory
 from scheduler_service.store.reader import LogReader
 
-app = typer.Typer(help="Decide a real log again under another policy.")
+app = typer.Typer(help="Decide a real log again under another policy.", add_completion=False)
 
 _PAGE_BYTES = 4 << 20
 _USERS_DRAWN = 20

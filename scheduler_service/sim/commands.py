@@ -20,7 +20,7 @@ from scheduler_service.sim.capacity import at_load
 from scheduler_service.sim.single import SingleRun, run_one
 from scheduler_service.sim.specs import MethodSpec, RunSpec, StreamSpec
 
-app = typer.Typer(help="Evaluate scheduling policies before deploying them.")
+app = typer.Typer(help="Evaluate scheduling policies before deploying them.", add_completion=False)
 _console = Console()
 
 DEFAULT_FOLDER = Path("fairsched-results")

@@ -234,10 +234,11 @@ def _head(plan: Plan) -> str:
         f"seconds; synthetic streams: {count_text(plan.seeds, 'seed')}. "
         "fcfs, psf, aa, qba, sfq and fair_qba are the service's core. "
         "Share error: in each 10 s, the largest difference of a user's share of cost from "
-        "its ideal (GPS) share, averaged. GPS lag: cost units a user was behind the ideal at worst. Gap: largest difference in service of two users who both waited, and "
-        "that over the bound 2D + c_i + c_j (D is 0 for all but fair_qba). dlpm is the deficit "
-        "rule only: the traces have no prefixes. fair_qba placement=1 waits for what does not "
-        "fit, as sfq does, where fair_qba lets others overtake. two_counter follows the abstract "
+        "its ideal (GPS) share, averaged. GPS lag: cost units a user was behind the ideal at "
+        "worst. Gap: largest difference in service of two users who both waited, and that over "
+        "the bound 2D + c_i + c_j (D is 0 for all but fair_qba). dlpm is the deficit rule only: "
+        "the traces have no prefixes. fair_qba placement=1 waits for what does not fit, as sfq "
+        "does, where fair_qba lets others overtake. two_counter follows the abstract "
         "of Equinox, whose formulas could not be read."
     )
 
