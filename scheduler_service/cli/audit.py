@@ -21,7 +21,6 @@ from scheduler_service.cli import output
 from scheduler_service.cli.session import EXIT_REFUSED
 from scheduler_service.core.errors import SchedulerError
 from scheduler_service.core.phrases import count_text
-from scheduler_service.store.directory import DataDirectory
 from scheduler_service.store.reader import LogReader
 from scheduler_service.store.snapshots import SnapshotFiles
 
@@ -120,7 +119,7 @@ def export(
 
 def _reader(data_dir: Path) -> LogReader:
     try:
-        return LogReader(DataDirectory(data_dir).log_path)
+        return LogReader.of(data_dir)
     except StoreError as error:
         raise _failed(error) from error
 

@@ -26,7 +26,6 @@ from scheduler_service.sim.whatif import (
     read,
     replay,
 )
-from scheduler_service.store.directory import DataDirectory
 from scheduler_service.store.reader import LogReader
 
 app = typer.Typer(help="Decide a real log again under another policy.", add_completion=False)
@@ -64,7 +63,7 @@ def whatif(
         message = "say what to change: --policy, --set or --weight"
         raise typer.BadParameter(message)
     try:
-        with closing(LogReader(DataDirectory(data_dir).log_path)) as log:
+        with closing(LogReader.of(data_dir)) as log:
             name = pool or _only_pool(log)
             logged = read(_decisions(log), name)
         other = changed(logged.policy, _preset(policy), _numbers(setting or []))

@@ -134,6 +134,27 @@ def test_defect_is_one_line(monkeypatch, capsys):
     assert "LookupError: surprise" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("empty", [False, True], ids=["no file", "empty file"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["audit", "verify", "DIR"],
+        ["audit", "export", "DIR", "x.jsonl"],
+        ["whatif", "DIR", "--policy", "sfq"],
+    ],
+    ids=["verify", "export", "whatif"],
+)
+def test_no_log_there(tmp_path, words, empty):
+    """A directory without a decision log is called that, with its name."""
+    if empty:
+        (tmp_path / "log.sqlite3").touch()
+    done = runner.invoke(cli.app, [str(tmp_path) if word == "DIR" else word for word in words])
+
+    assert done.exit_code == 1
+    assert f"no decision log in {tmp_path}" in done.stderr
+    assert "SQLITE" not in done.stderr
+
+
 def test_json_is_one_object_a_line():
     """What scripts read is JSON on standard output and nothing else."""
     done = runner.invoke(cli.app, ["stats", "--json", "--target", "127.0.0.1:9", "--timeout", "1"])
