@@ -78,7 +78,7 @@ def _show_service(service: pb.ServiceStats) -> None:
             ("log head", service.log.newest_hash.hex()),
             ("log size", f"{service.log_bytes / 2**20:,.1f} MiB"),
             ("free disk", f"{service.free_bytes / 2**30:,.1f} GiB"),
-            ("live workers", service.worker_count),
+            ("active workers", service.worker_count),
             ("waiting calls", service.parked_call_count),
             ("streams", service.stream_count),
             ("fairness violations", f"{broken} - a defect, please report" if broken else "none"),

@@ -1,5 +1,6 @@
 """Commands about workers: `fairsched workers …`."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -22,7 +23,8 @@ def list_workers(
     found = session.client.pages(session.client.scheduler.ListWorkers, request, "workers")
     if session.json_or(found):
         return
-    shown = output.table("worker", "state", ">leases", "pools", "labels", "endpoint", "last seen")
+    now = datetime.now(UTC)
+    shown = output.table("worker", "state", ">leases", "pools", "labels", "endpoint", "=last seen")
     for worker in found:
         output.row(
             shown,
@@ -32,7 +34,7 @@ def list_workers(
             ", ".join(worker.pools),
             ", ".join(worker.offer.labels),
             worker.endpoint,
-            worker.last_seen_time.ToDatetime().strftime("%H:%M:%S UTC"),
+            _ago(now - worker.last_seen_time.ToDatetime(UTC)),
         )
     output.out.print(shown)
 
@@ -43,8 +45,16 @@ def drain_worker(
     session: Session,
     worker: Annotated[str, typer.Argument(help="Worker, or its session.", show_default=False)],
 ) -> None:
-    """Stops new work for a worker; its leases go on."""
+    """Stops new work for a worker; its leases go on.
+
+    The Python client's workers end when their leases have. To undo it, start the worker again.
+    """
     response = session.client.scheduler.DrainWorker(pb.DrainWorkerRequest(worker_id=worker))
     if not session.json_or([response]):
         left = count_text(response.worker.lease_count, "lease")
         output.out.print(output.safe(f"Worker {worker} is draining, {left} left."))
+
+
+def _ago(length: timedelta) -> str:
+    """Returns how long ago something was; "now" too when the clocks here and there differ."""
+    return f"{output.span(length)} ago" if length >= timedelta(seconds=1) else "now"
