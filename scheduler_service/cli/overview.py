@@ -101,7 +101,7 @@ def _list_pools(pools: list[pb.PoolStats]) -> None:
             one.counters.dispatched_count,
             paused(one),
         )
-    output.out.print(shown)
+    output.show(shown, "there is no pool")
 
 
 def _show_pool(one: pb.PoolStats) -> None:

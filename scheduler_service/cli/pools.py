@@ -47,7 +47,7 @@ def list_pools(session: Session) -> None:
             f"{policy.aging_quantile_bp / 10_000:g}",
             paused(pool),
         )
-    output.out.print(shown)
+    output.show(shown, "there is no pool")
 
 
 @app.command("show")

@@ -183,7 +183,10 @@ def frame(sample: Sample, rates: Rates, limit: int) -> RenderableType:
             f"{share:.1%}",
         )
         output.row(shown, *itertools.compress(cells, fits))
-    parts: list[RenderableType] = [*_head(sample, rates), shown]
+    parts: list[RenderableType] = [
+        *_head(sample, rates),
+        shown if busiest else Text("\nnobody is busy", "dim"),
+    ]
     if len(busiest) > limit:
         parts.append(
             Text(f"… and {count_text(len(busiest) - limit, 'more busy user')}", style="dim")

@@ -47,7 +47,7 @@ def list_users(
             f"{user.charged_cost:,}",
             paused(user),
         )
-    output.out.print(shown)
+    output.show(shown, "nobody is busy" if busy else "no user has state or settings")
 
 
 @app.command("show")
@@ -83,6 +83,8 @@ def set_user(
         request.weight_milli = values.weight_milli(weight)
     response = session.client.admin.SetUser(request)
     if not session.json_or([response.user]):
+        if weight is not None:
+            _say_weight(response.user, back=not request.weight_milli)
         _show(response.user)
 
 
@@ -106,7 +108,15 @@ def set_weight(
     request = pb.SetUserRequest(pool=pool, user_id=user, weight_milli=values.weight_milli(weight))
     response = session.client.admin.SetUser(request)
     if not session.json_or([response.user]):
+        _say_weight(response.user, back=not request.weight_milli)
         _show(response.user)
+
+
+def _say_weight(user: pb.User, *, back: bool) -> None:
+    """Says what a weight now is; `back`: none of its own was stated."""
+    now = output.weight(user.weight_milli)
+    said = f"is back to the default, {now}" if back else f"is now {now}"
+    output.out.print(output.safe(f"The weight of user {user.user_id} {said}."), style="bold")
 
 
 def _show(user: pb.User) -> None:

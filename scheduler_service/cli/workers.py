@@ -36,7 +36,7 @@ def list_workers(
             worker.endpoint,
             _ago(now - worker.last_seen_time.ToDatetime(UTC)),
         )
-    output.out.print(shown)
+    output.show(shown, "no worker was heard of")
 
 
 @app.command("drain")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -109,7 +110,9 @@ def test_a_pool_with_workers_is_deleted_on_purpose_only(run, target, pool):
 def test_users(run, pool, filled):
     """Users are listed with what they wait for; a weight and a cap can be set."""
     assert "zeta" in run("users", "list", pool, "--busy").output
-    run("weight", pool, "acme", "2.5")
+    back = run("weight", pool, "acme", "0").output
+    assert "The weight of user acme is back to the default, 1." in back
+    assert "The weight of user acme is now 2.5." in run("weight", pool, "acme", "2.5").output
     run("users", "set", pool, "acme", "--max-in-flight", "3")
     (user,) = lines(run("users", "show", pool, "acme", "--json").output)
 
@@ -146,6 +149,17 @@ def test_queue_request_cancel(run, pool, filled):
     assert "waits for its turn" in shown
     assert "cancelled" in run("cancel", pool, one).output
     assert "cancelled" in run("request", pool, one).output
+
+
+def test_empty_lists_say_so(run, make_pool):
+    """A list without entries is a sentence, not a bare heading; for scripts it is nothing."""
+    name = make_pool()
+    assert run("queue", name).output == "nothing waits\n"
+    assert run("queue", name, "--state", "leased").output == "nothing is in that state\n"
+    assert run("dead-letters", "list", name).output == "there are no dead letters\n"
+    assert run("users", "list", name, "--busy").output == "nobody is busy\n"
+    assert run("workers", "list", "--pool", name).output == "no worker was heard of\n"
+    assert run("queue", name, "--json").output == ""
 
 
 def test_stats_dump_workers(run, pool, filled):
@@ -223,6 +237,13 @@ def test_explain(run, pool, filled):
     text = run("explain", filled, "--pool", pool).output
     (found,) = lines(run("explain", filled, "--pool", pool, "--json").output)
     assert found["text"].split(".")[0] in text
+    assert f"went to worker 'w-{pool}', " in text
+    assert "micro" not in text
+    assert "meter_after                   100 cost units" in text
+    assert re.search(r"^weight +1 *$", text, re.MULTILINE)
+    assert {"name": "charge_micros", "value": "100000000", "unit": "micro cost units"} in found[
+        "facts"
+    ]
     sequence = found["decision"]["sequence"]
     assert "dispatched" in run("explain", sequence, "--sequence").output
     run("explain", "nothing", "--pool", pool, code=session.EXIT_UNKNOWN)
