@@ -13,6 +13,7 @@ from hashlib import sha256
 from scheduler_service.app import codec
 from scheduler_service.app.ports import Group, Payload, Position, StoreDamaged, StoredGroup
 from scheduler_service.core.decisions import Decision
+from scheduler_service.core.phrases import count_text
 
 
 def extend(chain_hash: bytes, records: Iterable[bytes]) -> bytes:
@@ -37,7 +38,9 @@ def verify(before: Position, group: StoredGroup, *, file: str) -> None:
         raise StoreDamaged(file, expected, f"the group is malformed: {error}") from error
     if group.end.sequence - before.sequence != len(records):
         raise StoreDamaged(
-            file, expected, f"{len(records)} records where {group.end.sequence} should be the last"
+            file,
+            expected,
+            f"{count_text(len(records), 'record')} where {group.end.sequence} should be the last",
         )
     if extend(before.chain_hash, records) != group.end.chain_hash:
         raise StoreDamaged(file, expected, "the hash chain is broken")

@@ -87,7 +87,7 @@ def _lengths(frame: bytes) -> tuple[tuple[int, ...], int]:
     (count,) = _COUNT.unpack_from(frame)
     start = _COUNT.size * (count + 1)
     if count == 0 or len(frame) < start:
-        raise FrameError(f"{count} records do not fit {len(frame)} bytes")
+        raise FrameError(f"a count of {count} records does not fit {len(frame)} bytes")
     lengths: tuple[Any, ...] = struct.unpack_from(f"<{count}I", frame, _COUNT.size)
     if start + sum(lengths) != len(frame):
         raise FrameError(f"lengths add up to {start + sum(lengths)}, not {len(frame)} bytes")

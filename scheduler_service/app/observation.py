@@ -81,7 +81,7 @@ class Observation:
         if self.watchers >= self.watchers_max:
             raise LimitReached(
                 "WATCHERS_FULL",
-                f"{self.watchers} watches are open already.",
+                f"As many watches as may be are open already: {self.watchers:,}.",
                 limitWatches=self.watchers_max,
             )
         self.watchers += 1

@@ -3,18 +3,26 @@
 A call that waits in an idle pool decides nothing, so nothing in the log shows its worker; the core
 would forget it after its time to live.  A few times within that time everybody present who was not
 seen for half of it is shown to be there.
+
+People want to know sooner that a worker has stopped.  So the last sign of each is kept here too:
+what the log shows of it and, since the service started, the calls that decided nothing.
 """
 
 import asyncio
 
 from scheduler_service.app.engine import Engine
 from scheduler_service.core import commands as c
+from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import SchedulerError
+from scheduler_service.core.state import Worker
 
 _LOOKS_PER_TTL = 4
 _LONGEST_SECONDS = 5.0
 _SHORTEST_SECONDS = 0.2
 _SECOND_NS = 1_000_000_000
+
+SILENT_AFTER_NS = 10 * _SECOND_NS
+"""A worker that waits here, holds a lease or gave a sign so lately is no silent one."""
 
 
 class Presence:
@@ -23,9 +31,11 @@ class Presence:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._present: dict[str, dict[object, c.NextDispatch]] = {}
+        self._signs: dict[str, int] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._due_ns = 0
+        engine.on((d.WorkerGone,), self._gone)
 
     def enter(self, token: object, command: c.NextDispatch) -> None:
         """Takes note that the worker of `command` is there, until `leave` with the same token."""
@@ -38,6 +48,31 @@ class Presence:
         tokens.pop(token, None)
         if not tokens:
             self._present.pop(key, None)
+        self.sign(key)
+
+    def sign(self, key: str) -> None:
+        """Takes note that the worker known under `key` has just called."""
+        if key in self._engine.state.workers:
+            self._signs[key] = self._engine.now_ns()
+
+    def last_sign_ns(self, worker: Worker) -> int:
+        """Returns when a worker last showed that it is there; now, while a call of it waits."""
+        if worker.worker in self._present:
+            return self._engine.now_ns()
+        return max(worker.last_seen_ns, self._signs.get(worker.worker, 0))
+
+    def is_silent(self, worker: Worker) -> bool:
+        """Whether nothing shows that a worker is still there."""
+        silence_ns = self._engine.now_ns() - self.last_sign_ns(worker)
+        return not worker.leases and silence_ns > SILENT_AFTER_NS
+
+    def active_count(self) -> int:
+        """Returns how many workers are there and get work."""
+        workers = self._engine.state.workers.values()
+        return sum(not worker.draining and not self.is_silent(worker) for worker in workers)
+
+    def _gone(self, decision: d.WorkerGone) -> None:
+        self._signs.pop(decision.worker, None)
 
     def _ttl_ns(self, command: c.NextDispatch) -> int:
         pools = self._engine.state.pools

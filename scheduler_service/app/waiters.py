@@ -102,7 +102,7 @@ class Waiters:
         if self._count >= self._limit:
             raise LimitReached(
                 "CALLS_PARKED_FULL",
-                f"{self._count} calls are parked already.",
+                f"As many calls as may be are parked already: {self._count:,}.",
                 limitCalls=self._limit,
             )
         for pool in parked.pools:

@@ -20,11 +20,13 @@ from scheduler_service.audit.verify import Published, Verdict, Verifier
 from scheduler_service.cli import output
 from scheduler_service.cli.session import EXIT_REFUSED
 from scheduler_service.core.errors import SchedulerError
-from scheduler_service.store.directory import DataDirectory
+from scheduler_service.core.phrases import count_text
 from scheduler_service.store.reader import LogReader
 from scheduler_service.store.snapshots import SnapshotFiles
 
-app = typer.Typer(help="Verify or export a decision log.", no_args_is_help=True)
+app = typer.Typer(
+    help="Verify or export a decision log.", no_args_is_help=True, add_completion=False
+)
 
 _HASH_HEX = 64
 _HEAD = re.compile(r"(\d+):([0-9a-f]{64})")
@@ -112,12 +114,12 @@ def export(
                 count = write_parquet(to, found)
         except (SchedulerError, StoreError, OSError) as error:
             raise _failed(error) from error
-    output.err.print(f"{count:,} decisions in {to}")
+    output.err.print(f"{count_text(count, 'decision')} in {to}")
 
 
 def _reader(data_dir: Path) -> LogReader:
     try:
-        return LogReader(DataDirectory(data_dir).log_path)
+        return LogReader.of(data_dir)
     except StoreError as error:
         raise _failed(error) from error
 

@@ -5,6 +5,7 @@ from rich.text import Text
 from fairsched.v1 import decision_pb2 as pb
 from scheduler_service.cli import output
 from scheduler_service.cli.requests import class_name, state_name
+from scheduler_service.core.phrases import count_text
 
 _STYLES = {
     pb.DECISION_KIND_DISPATCHED: "green",
@@ -92,5 +93,5 @@ def _dispatched(dispatched: pb.Dispatched) -> str:
         f" S={output.units(dispatched.meter_before_micros)}"
         f"->{output.units(dispatched.meter_after_micros)}"
         f" v={output.units(dispatched.virtual_time_after_micros)}"
-        f" of {dispatched.users_waiting} users"
+        f" of {count_text(dispatched.users_waiting, 'user')}"
     )

@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
-from fairsched.v1 import admin_service_pb2
 from fairsched.v1 import audit_service_pb2 as pb
-from scheduler_service.cli import describe, output
+from scheduler_service.cli import describe, output, which
 from scheduler_service.cli.session import Session, remote
+from scheduler_service.core.phrases import cost_text, time_text
+from scheduler_service.core.policy import SECOND_NS
 
 
 @remote
@@ -21,7 +22,11 @@ def explain(
         ),
     ],
     pool: Annotated[
-        str, typer.Option(help="Pool of the request; may be left out if there is only one.")
+        str,
+        typer.Option(
+            help="Pool of the request; without, all that you may see are searched.",
+            show_default=False,
+        ),
     ] = "",
     sequence: Annotated[
         bool, typer.Option("--sequence", help="The argument is a decision's sequence.")
@@ -33,16 +38,17 @@ def explain(
             message = f"{request!r} is not a sequence"
             raise typer.BadParameter(message)
         wanted = pb.ExplainDecisionRequest(sequence=int(request))
+        response = session.client.audit.ExplainDecision(wanted)
+    elif pool:
+        response = which.explain_in(session, pool, request)
     else:
-        key = pb.RequestKey(pool=pool or only_pool(session), request_id=request)
-        wanted = pb.ExplainDecisionRequest(request=key)
-    response = session.client.audit.ExplainDecision(wanted)
+        response = which.explained(session, request)
     if session.json_or([response]):
         return
     output.out.print(output.safe(response.text), style="bold")
     if response.facts:
         output.out.print()
-        output.facts([(f.name, f"{f.value} {f.unit}".strip()) for f in response.facts])
+        output.facts([_fact(fact) for fact in response.facts])
     if response.HasField("decision"):
         output.out.print()
         output.out.print(describe.line(response.decision), soft_wrap=True)
@@ -51,15 +57,16 @@ def explain(
         output.out.print(f"rests on decisions {related}", style="dim")
 
 
-def only_pool(session: Session) -> str:
-    """Returns the name of the service's only pool.
-
-    Raises:
-        BadParameter: There are several, or none.
-    """
-    request = admin_service_pb2.GetStatsRequest(page_size=2)
-    names = [one.pool for one in session.client.admin.GetStats(request).pools]
-    if len(names) != 1:
-        message = "say which pool with --pool" if names else "there is no pool"
-        raise typer.BadParameter(message)
-    return names[0]
+def _fact(fact: pb.ExplainedFact) -> tuple[str, str]:
+    """Returns name and value in the units of the sentences; `--json` has those of the API."""
+    match fact.unit:
+        case "micro cost units":
+            return fact.name.removesuffix("_micros"), f"{cost_text(int(fact.value))} cost units"
+        case "thousandths":
+            return fact.name.removesuffix("_milli"), output.weight(int(fact.value))
+        case "s":
+            return fact.name, time_text(round(float(fact.value) * SECOND_NS))
+        case "cost units":
+            return fact.name, f"{int(fact.value):,} cost units"
+        case unit:
+            return fact.name, f"{fact.value} {unit}".strip()

@@ -12,12 +12,15 @@ from typer.main import get_command
 from scheduler_service.cli import output
 from scheduler_service.cli.session import EXIT_USAGE
 
+HELP = ["-h", "--help"]
+"""What shows the help of a command, everywhere."""
+
 SETTINGS = {
     "allow_extra_args": True,
     "ignore_unknown_options": True,
     "help_option_names": list[str](),
 }
-"""What is typed behind the command goes on as it is, `--help` too."""
+"""What is typed behind the command goes on as it is, `-h` and `--help` too."""
 
 
 def forward(name: str, module: str, extra: str = "") -> Callable[[typer.Context], None]:
@@ -44,6 +47,7 @@ def forward(name: str, module: str, extra: str = "") -> Callable[[typer.Context]
         names = getattr(command, "commands", {})
         prefix = [name] if name in names else []
         program = "fairsched" if prefix else f"fairsched {name}"
-        command(args=[*prefix, *context.args], prog_name=program)
+        settings = {"help_option_names": HELP, **command.context_settings}
+        command(args=[*prefix, *context.args], prog_name=program, **settings)
 
     return run

@@ -95,6 +95,14 @@ def table(*columns: str, title: str | None = None) -> Table:
     return made
 
 
+def show(made: Table, empty: str) -> None:
+    """Prints a table; one without rows says what that means."""
+    if made.row_count:
+        out.print(made)
+    else:
+        out.print(empty, style="dim")
+
+
 def row(made: Table, *cells: object) -> None:
     """Adds a row; text is taken as it is, never as markup."""
     made.add_row(*(cell if isinstance(cell, Text) else safe(cell) for cell in cells))

@@ -10,6 +10,7 @@ from scheduler_service.cli import output
 from scheduler_service.cli.pools import PoolName, paused
 from scheduler_service.cli.requests import state_name
 from scheduler_service.cli.session import Session, remote
+from scheduler_service.core.phrases import count_text
 
 
 class Level(StrEnum):
@@ -77,7 +78,7 @@ def _show_service(service: pb.ServiceStats) -> None:
             ("log head", service.log.newest_hash.hex()),
             ("log size", f"{service.log_bytes / 2**20:,.1f} MiB"),
             ("free disk", f"{service.free_bytes / 2**30:,.1f} GiB"),
-            ("live workers", service.worker_count),
+            ("active workers", service.worker_count),
             ("waiting calls", service.parked_call_count),
             ("streams", service.stream_count),
             ("fairness violations", f"{broken} - a defect, please report" if broken else "none"),
@@ -100,12 +101,12 @@ def _list_pools(pools: list[pb.PoolStats]) -> None:
             one.counters.dispatched_count,
             paused(one),
         )
-    output.out.print(shown)
+    output.show(shown, "there is no pool")
 
 
 def _show_pool(one: pb.PoolStats) -> None:
     theta = one.aging_threshold.ToTimedelta() if one.HasField("aging_threshold") else None
-    sample = f"({one.aging_sample_size} waits in the sample)"
+    sample = f"({count_text(one.aging_sample_size, 'wait')} in the sample)"
     compared = one.estimator.compared_count
     error = f"{one.estimator.used_cost / one.estimator.estimated_cost:.3f}" if compared else "?"
     ended = {state_name(count.state): count.count for count in one.counters.ended}
@@ -114,18 +115,21 @@ def _show_pool(one: pb.PoolStats) -> None:
         ("paused", paused(one) or "no"),
         ("waiting", f"{one.waiting_count:,}, oldest {_oldest(one)}"),
         ("users", f"{one.user_count:,}, {one.selectable_user_count:,} of them may be next"),
-        ("leased", f"{one.leased_count:,} ({one.in_flight_cost:,} cost units)"),
+        ("leased", f"{one.leased_count:,} ({count_text(one.in_flight_cost, 'cost unit')})"),
         ("due for redelivery", one.redelivery_count),
         ("dead letters", one.dead_letter_count),
         ("gap of bound", _gap(one)),
         ("virtual time", output.units(one.virtual_time_micros)),
         ("aging threshold", f"{output.span(theta)} {sample}" if theta else f"none yet {sample}"),
-        ("short cutoff", f"{one.short_cutoff:,} tokens" if one.short_cutoff else "not learned"),
+        (
+            "short cutoff",
+            count_text(one.short_cutoff, "token") if one.short_cutoff else "not learned",
+        ),
         ("output of cap", f"{one.output_ratio_milli / 1000:.3f}"),
-        ("used of estimated", f"{error} over {compared:,} requests"),
+        ("used of estimated", f"{error} over {count_text(compared, 'request')}"),
         ("accepted", f"{one.counters.accepted_count:,}"),
         ("dispatched", f"{one.counters.dispatched_count:,}"),
-        ("charged", f"{one.counters.charged_cost:,} cost units"),
+        ("charged", count_text(one.counters.charged_cost, "cost unit")),
         ("promoted", f"{one.counters.promoted_count:,}"),
         ("redelivered", f"{one.counters.redelivered_count:,}"),
         *((f"ended {name}", f"{count:,}") for name, count in ended.items()),

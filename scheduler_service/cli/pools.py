@@ -47,7 +47,7 @@ def list_pools(session: Session) -> None:
             f"{policy.aging_quantile_bp / 10_000:g}",
             paused(pool),
         )
-    output.out.print(shown)
+    output.show(shown, "there is no pool")
 
 
 @app.command("show")
@@ -90,7 +90,11 @@ def delete_pool(
     session: Session,
     pool: PoolName,
     force: Annotated[
-        bool, typer.Option("--force", help="Also while workers serve it; they are told so.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Also while workers serve it, who are told so; requests in it still forbid it.",
+        ),
     ] = False,
 ) -> None:
     """Deletes a pool that holds no request and is served by no worker."""

@@ -11,6 +11,7 @@ from fairsched.v1 import scheduler_service_pb2 as scheduler_pb
 from scheduler_service.cli import output
 from scheduler_service.cli.pools import PoolName
 from scheduler_service.cli.session import Session, remote
+from scheduler_service.core.phrases import count_text
 
 dead_letters = typer.Typer(
     help="Requests whose leases expired too often: list, requeue, discard.", no_args_is_help=True
@@ -37,7 +38,7 @@ def queue(
         pool=pool, user_id=user, states=[_state(name) for name in state or ()]
     )
     found = session.client.pages(session.client.admin.ListRequests, request, "requests")
-    _list(session, found, limit)
+    _list(session, found, limit, "nothing is in that state" if state else "nothing waits")
 
 
 @remote
@@ -52,7 +53,7 @@ def show_request(session: Session, pool: PoolName, request_id: RequestId) -> Non
         ("user", info.user_id),
         ("state", state_name(info.state)),
         ("class", class_name(info.predicted_class)),
-        ("cost", f"{info.cost:,} units"),
+        ("cost", count_text(info.cost, "unit")),
         ("accepted", f"{info.enqueue_time.ToJsonString()} (sequence {info.sequence})"),
         ("attempts", info.attempts),
     ]
@@ -92,7 +93,7 @@ def list_dead_letters(
     """Lists dead-lettered requests, oldest first."""
     request = pb.ListDeadLettersRequest(pool=pool, user_id=user)
     found = session.client.pages(session.client.admin.ListDeadLetters, request, "requests")
-    _list(session, found, limit)
+    _list(session, found, limit, "there are no dead letters")
 
 
 @dead_letters.command("requeue")
@@ -143,7 +144,9 @@ def _state(name: str) -> decision_pb2.RequestState.ValueType:
     return decision_pb2.RequestState.Value(wanted)
 
 
-def _list(session: Session, found: Iterator[scheduler_pb.RequestInfo], limit: int) -> None:
+def _list(
+    session: Session, found: Iterator[scheduler_pb.RequestInfo], limit: int, empty: str
+) -> None:
     some = [info for info, _ in zip(found, range(limit + 1), strict=False)]
     if session.json_or(some[:limit]):
         return
@@ -162,6 +165,6 @@ def _list(session: Session, found: Iterator[scheduler_pb.RequestInfo], limit: in
         )
         reason = ": ".join(part for part in (info.reason, info.error) if part)
         output.row(shown, *cells, *([reason] if why else []))
-    output.out.print(shown)
+    output.show(shown, empty)
     if len(some) > limit:
         output.out.print(f"… and more; --limit shows them (now {limit}).", style="dim")

@@ -23,7 +23,11 @@ def tail(
     ] = None,
     after: Annotated[
         int | None,
-        typer.Option(min=0, help="Begin behind this sequence; 0 is the whole log. Default: now."),
+        typer.Option(
+            min=0,
+            help="Begin behind this sequence; 0 is the whole log. "
+            "Default: now; with --no-follow, the whole log.",
+        ),
     ] = None,
     follow: Annotated[
         bool, typer.Option(help="Go on with what comes; else stop at the newest decision.")

@@ -14,8 +14,9 @@ from rich.text import Text
 from fairsched import errors
 from fairsched.v1 import admin_service_pb2 as pb
 from scheduler_service.cli import away, output
-from scheduler_service.cli.explain import only_pool
 from scheduler_service.cli.session import Session, remote
+from scheduler_service.cli.which import only_pool
+from scheduler_service.core.phrases import count_text
 
 SHARE_WINDOW_S = 10.0
 """Shares are those of the cost charged in the last seconds."""
@@ -25,6 +26,9 @@ PAGE = 1000
 
 BAR = 7
 """Width of a bar, characters."""
+
+GAP = "  "
+"""Between two parts of a line."""
 
 COLUMNS = (
     ("user", 0),
@@ -164,6 +168,8 @@ def frame(sample: Sample, rates: Rates, limit: int) -> RenderableType:
     )
     for user in busiest[:limit]:
         above = user.meter_micros - pool.virtual_time_micros
+        # Who has nothing waiting falls behind v, and is raised to it when something comes.
+        counts = bound and (user.waiting_count or above >= 0)
         share = charged.get(user.user_id, 0) / total if total else 0.0
         cells = (
             user.user_id,
@@ -171,15 +177,20 @@ def frame(sample: Sample, rates: Rates, limit: int) -> RenderableType:
             user.waiting_count,
             user.in_flight_count,
             output.span(user.oldest_wait.ToTimedelta()) if user.HasField("oldest_wait") else "",
-            _bar(above / bound if bound else 0.0, "cyan"),
-            output.units(above) if bound else "",
+            _bar(above / bound, "cyan") if counts else "",
+            output.units(above) if counts else "",
             _bar(share, "green"),
             f"{share:.1%}",
         )
         output.row(shown, *itertools.compress(cells, fits))
-    parts: list[RenderableType] = [*_head(sample, rates), shown]
+    parts: list[RenderableType] = [
+        *_head(sample, rates),
+        shown if busiest else Text("\nnobody is busy", "dim"),
+    ]
     if len(busiest) > limit:
-        parts.append(Text(f"… and {len(busiest) - limit} more busy users", style="dim"))
+        parts.append(
+            Text(f"… and {count_text(len(busiest) - limit, 'more busy user')}", style="dim")
+        )
     return Group(*parts)
 
 
@@ -191,25 +202,44 @@ def _head(sample: Sample, rates: Rates) -> list[Text]:
         if pool.HasField("oldest_wait")
         else ""
     )
-    first = Text.assemble(
-        ("pool ", "dim"),
-        output.safe(pool.pool),
-        (f"  {state}", "red" if state == "paused" else "green"),
-        f"  {pool.waiting_count:,} waiting{oldest}  {pool.leased_count:,} leased\n"
-        f"{service.worker_count} workers  {rates.dispatches_per_second():,.0f} dispatches/s"
-        f"  sequence {service.log.newest_sequence:,}",
-    )
+    lines = [
+        _flow(
+            Text.assemble(("pool ", "dim"), output.safe(pool.pool)),
+            Text(state, "red" if state == "paused" else "green"),
+            f"{pool.waiting_count:,} waiting{oldest}",
+            f"{pool.leased_count:,} leased",
+        ),
+        _flow(
+            count_text(service.worker_count, "active worker"),
+            f"{rates.dispatches_per_second():,.0f} dispatches/s",
+            f"sequence {service.log.newest_sequence:,}",
+        ),
+    ]
     if not pool.HasField("fairness_bound_micros"):
-        return [first, Text("slack is unbounded: no fairness between users is promised", "dim")]
+        return [*lines, Text("slack is unbounded: no fairness between users is promised", "dim")]
     gap, bound = pool.fairness_gap_micros, pool.fairness_bound_micros
-    second = Text.assemble(
-        ("gap ", "dim"),
-        _bar(gap / bound if bound else 0.0, "red" if gap > bound else "green"),
-        f" {output.units(gap)} of {output.units(bound)} cost units",
-    )
+    bar = _bar(gap / bound if bound else 0.0, "red" if gap > bound else "green")
+    numbers = f" {output.units(gap)} of {output.units(bound)} cost units"
+    parts = [Text.assemble(("gap ", "dim"), bar, numbers)]
     if service.invariant_violation_count:
-        second.append(f"  {service.invariant_violation_count} violations", "red bold")
-    return [first, second]
+        broken = count_text(service.invariant_violation_count, "violation")
+        parts.append(Text(broken, "red bold"))
+    return [*lines, _flow(*parts)]
+
+
+def _flow(*parts: Text | str) -> Text:
+    """Returns parts beside each other; one that no longer fits the line begins the next one."""
+    text, length = Text(), 0
+    for part in parts:
+        if length and length + len(GAP) + len(part) > output.out.width:
+            text.append("\n")
+            length = 0
+        elif length:
+            text.append(GAP)
+            length += len(GAP)
+        text.append(part)
+        length += len(part)
+    return text
 
 
 def _bar(part: float, style: str) -> Text:

@@ -8,6 +8,7 @@ from fairsched.v1 import admin_service_pb2 as pb
 from scheduler_service.cli import output, values
 from scheduler_service.cli.pools import PoolName, paused
 from scheduler_service.cli.session import Session, remote
+from scheduler_service.core.phrases import count_text
 
 app = typer.Typer(help="Users of a pool: list, show, set, forget.", no_args_is_help=True)
 
@@ -46,7 +47,7 @@ def list_users(
             f"{user.charged_cost:,}",
             paused(user),
         )
-    output.out.print(shown)
+    output.show(shown, "nobody is busy" if busy else "no user has state or settings")
 
 
 @app.command("show")
@@ -82,6 +83,8 @@ def set_user(
         request.weight_milli = values.weight_milli(weight)
     response = session.client.admin.SetUser(request)
     if not session.json_or([response.user]):
+        if weight is not None:
+            _say_weight(response.user, back=not request.weight_milli)
         _show(response.user)
 
 
@@ -105,7 +108,15 @@ def set_weight(
     request = pb.SetUserRequest(pool=pool, user_id=user, weight_milli=values.weight_milli(weight))
     response = session.client.admin.SetUser(request)
     if not session.json_or([response.user]):
+        _say_weight(response.user, back=not request.weight_milli)
         _show(response.user)
+
+
+def _say_weight(user: pb.User, *, back: bool) -> None:
+    """Says what a weight now is; `back`: none of its own was stated."""
+    now = output.weight(user.weight_milli)
+    said = f"is back to the default, {now}" if back else f"is now {now}"
+    output.out.print(output.safe(f"The weight of user {user.user_id} {said}."), style="bold")
 
 
 def _show(user: pb.User) -> None:
@@ -125,7 +136,7 @@ def _show(user: pb.User) -> None:
             ("short admissions", user.short_admission_count),
             ("promotion owed", "yes" if user.promotion_debt else "no"),
             ("dispatched since start", user.dispatched_count),
-            ("charged since start", f"{user.charged_cost:,} units"),
-            ("really used since start", f"{user.used_cost:,} units"),
+            ("charged since start", count_text(user.charged_cost, "unit")),
+            ("really used since start", count_text(user.used_cost, "unit")),
         ]
     )

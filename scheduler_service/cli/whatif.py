@@ -13,6 +13,7 @@ from scheduler_service.app.ports import StoreError
 from scheduler_service.cli import output
 from scheduler_service.cli.session import EXIT_REFUSED
 from scheduler_service.core.decisions import Decision
+from scheduler_service.core.phrases import count_text
 from scheduler_service.core.policy import PRESETS, PoolPolicy
 from scheduler_service.sim.plots import Bar, draw_bars
 from scheduler_service.sim.whatif import (
@@ -25,10 +26,9 @@ from scheduler_service.sim.whatif import (
     read,
     replay,
 )
-from scheduler_service.store.directory import DataDirectory
 from scheduler_service.store.reader import LogReader
 
-app = typer.Typer(help="Decide a real log again under another policy.")
+app = typer.Typer(help="Decide a real log again under another policy.", add_completion=False)
 
 _PAGE_BYTES = 4 << 20
 _USERS_DRAWN = 20
@@ -63,7 +63,7 @@ def whatif(
         message = "say what to change: --policy, --set or --weight"
         raise typer.BadParameter(message)
     try:
-        with closing(LogReader(DataDirectory(data_dir).log_path)) as log:
+        with closing(LogReader.of(data_dir)) as log:
             name = pool or _only_pool(log)
             logged = read(_decisions(log), name)
         other = changed(logged.policy, _preset(policy), _numbers(setting or []))
@@ -156,6 +156,6 @@ def _show(name: str, logged: Logged, other: PoolPolicy, found: list[Group], pict
     output.out.print(table)
     output.out.print(
         f"Seconds. Arrivals as logged, {logged.slots} at once, durations as they were: orders are "
-        f"decided by the real core, latencies are modelled. {logged.left_out:,} requests that "
-        f"never finished are left out. Picture: {picture}"
+        f"decided by the real core, latencies are modelled. "
+        f"{count_text(logged.left_out, 'request')} that never finished left out. Picture: {picture}"
     )

@@ -1,5 +1,6 @@
 """Commands about workers: `fairsched workers …`."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -7,6 +8,7 @@ import typer
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.cli import output
 from scheduler_service.cli.session import Session, remote
+from scheduler_service.core.phrases import count_text
 
 app = typer.Typer(help="Workers: list, drain.", no_args_is_help=True)
 
@@ -21,7 +23,8 @@ def list_workers(
     found = session.client.pages(session.client.scheduler.ListWorkers, request, "workers")
     if session.json_or(found):
         return
-    shown = output.table("worker", "state", ">leases", "pools", "labels", "endpoint", "last seen")
+    now = datetime.now(UTC)
+    shown = output.table("worker", "state", ">leases", "pools", "labels", "endpoint", "=last seen")
     for worker in found:
         output.row(
             shown,
@@ -31,9 +34,9 @@ def list_workers(
             ", ".join(worker.pools),
             ", ".join(worker.offer.labels),
             worker.endpoint,
-            worker.last_seen_time.ToDatetime().strftime("%H:%M:%S UTC"),
+            _ago(now - worker.last_seen_time.ToDatetime(UTC)),
         )
-    output.out.print(shown)
+    output.show(shown, "no worker was heard of")
 
 
 @app.command("drain")
@@ -42,8 +45,16 @@ def drain_worker(
     session: Session,
     worker: Annotated[str, typer.Argument(help="Worker, or its session.", show_default=False)],
 ) -> None:
-    """Stops new work for a worker; its leases go on."""
+    """Stops new work for a worker; its leases go on.
+
+    The Python client's workers end when their leases have. To undo it, start the worker again.
+    """
     response = session.client.scheduler.DrainWorker(pb.DrainWorkerRequest(worker_id=worker))
     if not session.json_or([response]):
-        count = response.worker.lease_count
-        output.out.print(output.safe(f"Worker {worker} is draining, {count} leases left."))
+        left = count_text(response.worker.lease_count, "lease")
+        output.out.print(output.safe(f"Worker {worker} is draining, {left} left."))
+
+
+def _ago(length: timedelta) -> str:
+    """Returns how long ago something was; "now" too when the clocks here and there differ."""
+    return f"{output.span(length)} ago" if length >= timedelta(seconds=1) else "now"

@@ -8,6 +8,7 @@ from scheduler_service.core.charge import rescaled_residual, slack_for
 from scheduler_service.core.dead_letters import drop_dead_letter, drop_oldest
 from scheduler_service.core.errors import Conflict, LimitReached, Unknown, WrongState
 from scheduler_service.core.lifecycle import rejoin_freed
+from scheduler_service.core.phrases import count_text
 from scheduler_service.core.policy import POOLS_MAX, WORKERS_MAX
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import Flow, Pool, State, UserSettings
@@ -66,7 +67,9 @@ def delete_pool(state: State, x: c.DeletePool, log: list[d.Decision]) -> None:
     if pool.requests:
         raise WrongState(
             "POOL_NOT_EMPTY",
-            f"Pool {x.pool!r} holds {len(pool.requests)} requests.",
+            f"Pool {x.pool!r} holds {count_text(len(pool.requests), 'request')}: "
+            "cancel what is in it, or wait until it has ended"
+            + ("; force covers workers only, never requests." if x.force else "."),
             pool=x.pool,
             requests=len(pool.requests),
         )

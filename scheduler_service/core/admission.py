@@ -5,6 +5,7 @@ from scheduler_service.core import decisions as d
 from scheduler_service.core import flows as fl
 from scheduler_service.core.errors import Conflict, LimitReached, Unknown
 from scheduler_service.core.held import share_of
+from scheduler_service.core.phrases import count_text
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import Pool, State
 
@@ -96,14 +97,14 @@ def _check_limits(state: State, pool: Pool, x: c.Enqueue, log: list[d.Decision])
     if held >= policy.max_waiting_per_user:
         raise LimitReached(
             "USER_QUEUE_FULL",
-            f"User {x.user_id!r} has {held} requests waiting in pool {x.pool!r}.",
+            f"User {x.user_id!r} has {count_text(held, 'request')} waiting in pool {x.pool!r}.",
             pool=x.pool,
             limitRequests=policy.max_waiting_per_user,
         )
     if flow is None and len(pool.flows) >= policy.max_users and not _evictable(pool):
         raise LimitReached(
             "USERS_FULL",
-            f"Pool {x.pool!r} has {len(pool.flows)} users with work.",
+            f"Pool {x.pool!r} has {count_text(len(pool.flows), 'user')} with work.",
             pool=x.pool,
             limitUsers=policy.max_users,
         )
@@ -134,7 +135,7 @@ def _shed_for(state: State, pool: Pool, x: c.Enqueue, held: int, log: list[d.Dec
     if victim is None:
         raise LimitReached(
             "QUEUE_FULL",
-            f"Pool {x.pool!r} has {pool.waiting} requests waiting.",
+            f"Pool {x.pool!r} has {count_text(pool.waiting, 'request')} waiting.",
             pool=x.pool,
             limitRequests=places,
         )

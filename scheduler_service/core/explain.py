@@ -1,8 +1,9 @@
 """Why something was decided, in words and numbers, from its record alone.
 
 A dispatch record holds every input of its decision, so nothing else is read: not the state, not the
-records around it.  The first sentence says what happened, the following ones why; the facts are the
-numbers behind them, under the names the API has for them.
+records around it.  Only what the worker of a session is called stands elsewhere; the caller may
+state it.  The first sentence says what happened, the following ones why; the facts are the numbers
+behind them, under the names the API has for them.
 
 Meters and charges are shown in cost units, waits in seconds.
 """
@@ -16,22 +17,28 @@ from scheduler_service.core.phrases import (
     count_text,
     seconds_value,
     time_text,
+    worker_text,
 )
 from scheduler_service.core.policy import PredictedClass
 
 _MICROS = "micro cost units"
 
 
-def explain(decision: d.Decision) -> Explanation:
-    """Returns why `decision` was taken."""
+def explain(decision: d.Decision, worker_name: str = "") -> Explanation:
+    """Returns why `decision` was taken.
+
+    Args:
+        decision: The decision.
+        worker_name: Own id of the worker it concerns; empty if that is not known, or there is none.
+    """
     if isinstance(decision, d.Dispatched):
-        return _dispatched(decision)
-    return others(decision)
+        return _dispatched(decision, worker_name)
+    return others(decision, worker_name)
 
 
-def _dispatched(x: d.Dispatched) -> Explanation:
+def _dispatched(x: d.Dispatched, worker_name: str) -> Explanation:
     sentences = (
-        _what(x),
+        _what(x, worker_name),
         _why_turn(x),
         _why_rule(x),
         _window(x),
@@ -40,11 +47,14 @@ def _dispatched(x: d.Dispatched) -> Explanation:
         _quota(x),
     )
     said = tuple(sentence for sentence in sentences if sentence)
-    return Explanation(said, _dispatch_facts(x), (x.request_sequence,))
+    facts = _dispatch_facts(x)
+    if x.worker:
+        facts += (Fact("worker_id", worker_name or x.worker), Fact("worker", x.worker))
+    return Explanation(said, facts, (x.request_sequence,))
 
 
-def _what(x: d.Dispatched) -> str:
-    to = f"to worker {x.worker!r}" if x.worker else "through the gate"
+def _what(x: d.Dispatched, worker_name: str) -> str:
+    to = f"to worker {worker_text(x.worker, worker_name)}" if x.worker else "through the gate"
     kind = "short" if x.predicted_class is PredictedClass.SHORT else "long"
     return (
         f"Request {x.request_id!r} of user {x.user_id!r} (predicted {kind}, cost {x.cost:,}) went "

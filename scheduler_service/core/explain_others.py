@@ -4,7 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from scheduler_service.core import decisions as d
-from scheduler_service.core.phrases import Explanation, Fact, cost_text, count_text, time_text
+from scheduler_service.core.phrases import (
+    Explanation,
+    Fact,
+    cost_text,
+    count_text,
+    time_text,
+    worker_text,
+)
 
 _ENDS = {
     d.RequestState.CANCELLED: "was cancelled",
@@ -27,9 +34,13 @@ _LEASE_ENDS = {
 }
 
 
-def others(decision: d.Decision) -> Explanation:
-    """Returns why `decision`, not a dispatch, was taken."""
-    return _EXPLAIN[type(decision)](decision)
+def others(decision: d.Decision, worker_name: str) -> Explanation:
+    """Returns why `decision`, not a dispatch, was taken; see `explain`."""
+    kind = type(decision)
+    if kind in _OF_WORKERS:
+        worker = worker_text(getattr(decision, "worker", ""), worker_name)
+        return _OF_WORKERS[kind](decision, worker)
+    return _EXPLAIN[kind](decision)
 
 
 def _say(*sentences: str, related: int = 0) -> Explanation:
@@ -110,9 +121,9 @@ def _completed(x: d.Completed) -> Explanation:
     )
 
 
-def _lease_ended(x: d.LeaseEnded) -> Explanation:
+def _lease_ended(x: d.LeaseEnded, worker: str) -> Explanation:
     return _say(
-        f"{_request(x)} lost its lease of worker {x.worker!r}: {_LEASE_ENDS[x.cause]}.",
+        f"{_request(x)} lost its lease of worker {worker}: {_LEASE_ENDS[x.cause]}.",
         f"It goes first again, uncharged; {count_text(x.failures_after, 'lease')} of it expired "
         "so far.",
     )
@@ -214,15 +225,11 @@ _EXPLAIN: dict[type[Any], Callable[[Any], Explanation]] = {
     d.Resumed: _resumed,
     d.Rejoined: _rejoined,
     d.Accepted: _accepted,
-    d.LeasesConfirmed: lambda x: _say(
-        f"Worker {x.worker!r} called again, so its leases had reached it."
-    ),
     d.LeaseRenewed: lambda x: _say(
         f"The lease of {_request(x, 'request')} was extended: "
         f"{time_text(x.expire_ns - x.now_ns)} from then."
     ),
     d.PrefillCompleted: _prefill_completed,
-    d.LeaseEnded: _lease_ended,
     d.Completed: _completed,
     d.CancelRequested: lambda x: _say(
         f"{_request(x)} is to be cancelled ({x.reason}){_by(x.peer)}; its holder learns it at its "
@@ -234,17 +241,7 @@ _EXPLAIN: dict[type[Any], Callable[[Any], Explanation]] = {
     ),
     d.BusyPeriodClosed: _busy_period_closed,
     d.Rebased: _rebased,
-    d.Reserved: lambda x: _say(
-        f"{_request(x)} had been overtaken too often, so worker {x.worker!r}, which could hold it, "
-        "gets nothing else until it fits."
-    ),
     d.WorkerSeen: _worker_seen,
-    d.WorkerDrained: lambda x: _say(
-        f"Worker {x.worker!r} gets no new work{_by(x.peer)}; its leases go on."
-    ),
-    d.WorkerGone: lambda x: _say(
-        f"Worker {x.worker!r}, which held no lease, was silent for too long and is forgotten."
-    ),
     d.EstimatorUpdated: _estimator_updated,
     d.DeadLetterDropped: lambda x: _say(
         f"{_request(x)} was dropped from the dead letters{_by(x.peer)}.",
@@ -254,3 +251,21 @@ _EXPLAIN: dict[type[Any], Callable[[Any], Explanation]] = {
         f"The settings of user {x.user_id!r} were deleted{_by(x.peer)}."
     ),
 }
+
+_OF_WORKERS: dict[type[Any], Callable[[Any, str], Explanation]] = {
+    d.LeaseEnded: _lease_ended,
+    d.LeasesConfirmed: lambda _, worker: _say(
+        f"Worker {worker} called again, so its leases had reached it."
+    ),
+    d.Reserved: lambda x, worker: _say(
+        f"{_request(x)} had been overtaken too often, so worker {worker}, which could hold it, "
+        "gets nothing else until it fits."
+    ),
+    d.WorkerDrained: lambda x, worker: _say(
+        f"Worker {worker} gets no new work{_by(x.peer)}; its leases go on."
+    ),
+    d.WorkerGone: lambda _, worker: _say(
+        f"Worker {worker}, which held no lease, was silent for too long and is forgotten."
+    ),
+}
+"""Of what concerns a worker; the second argument is the worker as text."""

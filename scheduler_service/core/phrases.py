@@ -60,3 +60,13 @@ def seconds_value(duration_ns: int) -> str:
 def count_text(number: int, noun: str) -> str:
     """Returns a number and its noun: "1 request", "2,000 requests"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def worker_text(key: str, name: str) -> str:
+    """Returns a worker for people: "'gpu-1'", behind it the session by which the record means it.
+
+    Args:
+        key: Session or name, as in the record.
+        name: The worker's own id; empty if that is not known.
+    """
+    return repr(key) if name in ("", key) else f"{name!r} ({key})"

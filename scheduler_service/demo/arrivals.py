@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from scheduler_service.core.phrases import count_text
 from scheduler_service.sim.data import MULTI_TENANT_SAMPLE
 from scheduler_service.sim.heavy import NOMINAL_LOAD, heavy_among, water_level
 from scheduler_service.sim.traces import NO_USER, Row, TraceError, read_trace
@@ -118,7 +119,9 @@ def replay(rows: Sequence[Row], source: str) -> Replay:
     ordered = sorted(rows, key=lambda row: row.arrival_s)[:REQUESTS_MAX]
     least = 100
     if len(ordered) < least:
-        message = f"a trace needs at least {least} requests, this one has {len(ordered)}"
+        message = (
+            f"a trace needs at least {count_text(least, 'request')}, this one has {len(ordered)}"
+        )
         raise TraceError(message)
     users = "users are those of the trace"
     if all(row.user == NO_USER for row in ordered):

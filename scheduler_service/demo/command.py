@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fairsched import FairschedError
+from scheduler_service.core.phrases import count_text
 from scheduler_service.demo import arrivals, fleet, picture, report, runs
 from scheduler_service.demo.ledger import MICRO, mean, p99
 from scheduler_service.demo.service import ServiceError
@@ -77,13 +78,13 @@ def demo(
 def _introduce(replay: Replay, seconds: float) -> None:
     speed = replay.length_s / seconds
     console.print(
-        f"[bold]{len(replay.arrivals):,} requests[/] of {replay.user_count} users over "
-        f"{replay.length_s:.0f} s, "
+        f"[bold]{count_text(len(replay.arrivals), 'request')}[/] of "
+        f"{count_text(replay.user_count, 'user')} over {replay.length_s:.0f} s, "
         f"{speed:.1f} times faster than they came: {replay.source}; {replay.users}.\n"
         f"{fleet.GATEWAYS} gateways, {fleet.WORKERS} workers with {fleet.SLOTS} slots each. "
         f"Load {arrivals.LOAD:g} x what the workers can do. Lengths are taken as known. "
-        f"Heavy: the {len(replay.heavy)} users that ask for more than their fair share of "
-        f"{replay.fair_share:.0%}.\n"
+        f"Heavy, asking for more than a fair share of {replay.fair_share:.0%}: "
+        f"{count_text(len(replay.heavy), 'user')}.\n"
     )
 
 
@@ -141,7 +142,8 @@ def _conclude(replay: Replay, outcomes: list[Outcome], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     gap = after.ledger.gap
     caption = (
-        f"{len(replay.arrivals):,} requests of {len(after.ledger.users)} users at "
+        f"{count_text(len(replay.arrivals), 'request')} of "
+        f"{count_text(len(after.ledger.users), 'user')} at "
         f"{arrivals.LOAD:g} x capacity, replayed by `fairsched demo` over gRPC; "
         f"heavy: asks for more than its fair share. "
         f"Grey: bound, {gap.bound_micros / MICRO:,.0f} tokens; largest gap seen "

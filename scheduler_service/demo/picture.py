@@ -18,6 +18,7 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 
+from scheduler_service.core.phrases import count_text
 from scheduler_service.demo.ledger import MICRO, Ledger, mean, p99
 from scheduler_service.sim import lettering
 
@@ -141,7 +142,7 @@ def _panel(panel: Axes, replay: Replay, run: Ledger, stretch: Stretch, theme: Th
     light = [user for user in run.users if user not in replay.heavy]
     for user in light:
         _line(panel, run, user, stretch, color=theme.light, linewidth=0.8)
-    panel.plot([], [], color=theme.light, linewidth=0.8, label=f"{len(light)} light users")
+    panel.plot([], [], color=theme.light, linewidth=0.8, label=count_text(len(light), "light user"))
     for user, color in zip(stretch.heavy, theme.heavy * len(stretch.heavy), strict=False):
         got = _line(panel, run, user, stretch, color=color, linewidth=2.2)
         panel.plot([], [], color=color, linewidth=2.2, label=f"{lettering.name(user)}: {got:.0f} k")

@@ -8,6 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from scheduler_service.core.phrases import count_text
 from scheduler_service.demo.ledger import MICRO, Ledger, mean, p99
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def table(replay: Replay, before: Ledger, after: Ledger) -> Table:
     for name, group in (("heavy", heavy), ("light", light)):
         if not group:
             continue
-        _row(made, replay, f"{len(group)} {name} users", group, before, after, style="bold")
+        _row(
+            made, replay, count_text(len(group), f"{name} user"), group, before, after, style="bold"
+        )
         for user in group:
             _row(made, replay, f"  {user}", [user], before, after)
     _row(made, replay, "all", heaviest, before, after, style="bold")
@@ -72,12 +75,12 @@ def sentences(replay: Replay, before: Outcome, after: Outcome) -> list[Text]:
     live = (
         f"Live fairness gap: at most {after.gap_micros / MICRO:,.0f} cost units when looked at, "
         f"bound {after.bound_micros / MICRO:,.0f}; the service checked every dispatch and found "
-        f"{after.violations} violations."
+        f"{count_text(after.violations, 'violation')}."
     )
     logged = (
         f"From the log: two users that both waited were never more than "
         f"{gap.gap_micros / MICRO:,.0f} cost units apart (bound {gap.bound_micros / MICRO:,.0f}, "
-        f"{gap.violations} violations); under FCFS "
+        f"{count_text(gap.violations, 'violation')}); under FCFS "
         f"{before.ledger.gap.gap_micros / MICRO:,.0f}."
     )
     worst = _worse_sentence(replay, before.ledger, after.ledger)

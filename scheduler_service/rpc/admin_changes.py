@@ -43,7 +43,11 @@ class AdminChanges(AdminDesk):
         if x.pool in pools:
             raise Conflict("POOL_EXISTS", f"There is a pool {x.pool!r} already.", pool=x.pool)
         if len(pools) >= POOLS_MAX:
-            raise LimitReached("POOLS_FULL", f"There are {len(pools)} pools.", limitPools=POOLS_MAX)
+            raise LimitReached(
+                "POOLS_FULL",
+                f"There are as many pools as may be: {len(pools):,}.",
+                limitPools=POOLS_MAX,
+            )
         self._configure(x.pool, policy, caller, create=True)
         return pb.CreatePoolResponse(pool=pool_message(pools[x.pool]))
 

@@ -81,15 +81,14 @@ def offer_message(offer: d.Offer) -> decision_pb2.Offer:
     return message
 
 
-def worker_message(worker: Worker, now_ns: int, ttl_ns: int) -> pb.Worker:
+def worker_message(worker: Worker, last_sign_ns: int, *, silent: bool) -> pb.Worker:
     """Returns a worker as a message.
 
     Args:
         worker: The worker.
-        now_ns: Time of the answer.
-        ttl_ns: Silence after which it is no longer live.
+        last_sign_ns: When it last showed that it is there.
+        silent: Whether that is too long ago.
     """
-    silent = now_ns - worker.last_seen_ns > ttl_ns
     state = pb.WORKER_STATE_SILENT if silent else pb.WORKER_STATE_ACTIVE
     return pb.Worker(
         worker_id=worker.name,
@@ -99,7 +98,7 @@ def worker_message(worker: Worker, now_ns: int, ttl_ns: int) -> pb.Worker:
         registered=worker.registered,
         state=pb.WORKER_STATE_DRAINING if worker.draining else state,
         lease_count=worker.leases,
-        last_seen_time=timestamp(worker.last_seen_ns),
+        last_seen_time=timestamp(last_sign_ns),
     )
 
 

@@ -154,7 +154,7 @@ def service_stats(app: Application, seen: Observation) -> pb.ServiceStats:
         log=head_message(seen.log.head()),
         log_bytes=usage.log_bytes,
         free_bytes=usage.free_bytes,
-        worker_count=len(engine.state.workers),
+        worker_count=app.presence.active_count(),
         parked_call_count=app.slots.calls,
         stream_count=app.slots.streams,
         invariant_violation_count=int(isinstance(engine.failed, AssertionError)),

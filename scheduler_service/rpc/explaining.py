@@ -7,6 +7,7 @@ from scheduler_service.app import chain, codec
 from scheduler_service.app.application import Application
 from scheduler_service.app.history import Entry, history_of
 from scheduler_service.app.observation import Observation
+from scheduler_service.app.worker_names import WorkerNames
 from scheduler_service.core import decisions as d
 from scheduler_service.core.admission import pool_named
 from scheduler_service.core.errors import InvalidCommand, Unknown
@@ -38,6 +39,7 @@ class Explaining:
         self._app = app
         self._seen = seen
         self._user_ids = user_ids
+        self._names = WorkerNames(app.engine, seen.log)
 
     async def explain(
         self, x: pb.ExplainDecisionRequest, caller: Identity
@@ -114,7 +116,8 @@ class Explaining:
         told = dispatches[-1] if dispatches else last
         reply = await self._explained(told.sequence, caller)
         if told is not last:
-            reply.text += f" {explain(last.decision).text}"
+            name = await self._names.of(last.decision, last.sequence)
+            reply.text += f" {explain(last.decision, name).text}"
         del reply.related_sequences[:]
         reply.related_sequences.extend(
             entry.sequence for entry in entries if entry.sequence != told.sequence
@@ -127,7 +130,7 @@ class Explaining:
         confined = bool(caller.pools or caller.user_prefixes)
         if confined and isinstance(decision, d.Dispatched):
             decision = _without_others(decision)
-        explanation = explain(decision)
+        explanation = explain(decision, await self._names.of(decision, sequence))
         reply = _reply(explanation)
         hashes = (hash_before, chain.extend(hash_before, [record]))
         reply.decision.CopyFrom(decision_message(sequence, decision, hashes=hashes))

@@ -149,8 +149,10 @@ class Fleet:
         return reply
 
     def _message(self, worker: Worker) -> pb.Worker:
-        engine = self._app.engine
-        return convert.worker_message(worker, engine.now_ns(), ttl_ns(engine.state, worker.pools))
+        presence = self._app.presence
+        return convert.worker_message(
+            worker, presence.last_sign_ns(worker), silent=presence.is_silent(worker)
+        )
 
 
 def ttl_ns(state: State, pools: tuple[str, ...]) -> int:

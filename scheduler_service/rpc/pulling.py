@@ -184,6 +184,7 @@ class Pulling:
         pull = self._read(x, caller)
         app = self._app
         answer: c.Dispatches = app.engine.apply(self._command(pull))
+        app.presence.sign(pull.key)
         app.blocked.misfits.asked(pull.key, pull.template.pools, answer)
         repeated = answer.existing is _REPEATED
         if answer.granted or repeated or not pull.wait_ns or answer.empty_reason in _ENDS_THE_WAIT:

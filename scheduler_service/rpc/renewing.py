@@ -54,6 +54,7 @@ class Renewing:
             worker: Key of the worker that holds them; empty for a gateway with a gate.
             lease_duration_ns: New length from now; 0 takes the pool's.
         """
+        self._app.presence.sign(worker)
         refused = {item.lease_id: self._renewal_error(item, caller, worker) for item in items}
         good = [item for item in items if refused[item.lease_id] is None]
         engine = self._app.engine

@@ -18,6 +18,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from scheduler_service.core.phrases import count_text
 from scheduler_service.sim import cap_report
 from scheduler_service.sim.cap_measures import TIME_PREFIX
 from scheduler_service.sim.capacity import capacity_rate
@@ -135,7 +136,7 @@ def _write_tables(plan: Plan, found: dict[str, dict[cap_report.Setting, Measures
 
 
 def _head(plan: Plan) -> str:
-    lengths = f"the first {plan.count} requests" if plan.count else "all requests"
+    lengths = f"the first {count_text(plan.count, 'request')}" if plan.count else "all requests"
     names = "; ".join(
         f"{name}: {', '.join(path.rpartition('/')[2] for path in stream.paths)}"
         for name, stream in plan.streams.items()

@@ -15,12 +15,13 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from scheduler_service.core.phrases import count_text
 from scheduler_service.core.policy import PoolPolicy
 from scheduler_service.sim.capacity import at_load
 from scheduler_service.sim.single import SingleRun, run_one
 from scheduler_service.sim.specs import MethodSpec, RunSpec, StreamSpec
 
-app = typer.Typer(help="Evaluate scheduling policies before deploying them.")
+app = typer.Typer(help="Evaluate scheduling policies before deploying them.", add_completion=False)
 _console = Console()
 
 DEFAULT_FOLDER = Path("fairsched-results")
@@ -260,7 +261,7 @@ def caps(
         plan = study.quick(plan)
     if learn_every is not None:
         plan = dataclasses.replace(plan, interval_s=learn_every)
-    length = f"The first {plan.count} requests" if plan.count else "All requests"
+    length = f"The first {count_text(plan.count, 'request')}" if plan.count else "All requests"
     _console.print(f"{length}; learned values come into force every {plan.interval_s:g} s.")
     _console.print(f"Report: {study.run(plan)}")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from scheduler_service.core.phrases import count_text
 from scheduler_service.core.policy import Placement
 from scheduler_service.sim import plots
 from scheduler_service.sim.capacity import at_load
@@ -202,7 +203,8 @@ def _bound_line(*found: dict[str, dict[MethodSpec, Measures]]) -> str:
     ]
     return (
         f"Bound 2D + c_i + c_j, looked at after every dispatch for every pair of waiting users: "
-        f"passed {sum(checked):.0f} times in {len(checked)} settings of the core."
+        f"passed {count_text(round(sum(checked)), 'time')} in "
+        f"{count_text(len(checked), 'setting')} of the core."
     )
 
 
@@ -229,13 +231,14 @@ def _head(plan: Plan) -> str:
     return (
         "# Methods side by side\n\n"
         f"Load {plan.load:g} of what {plan.engines} engine(s) with {shape} can do; waits in "
-        f"seconds; synthetic streams: {plan.seeds} seeds. fcfs, psf, aa, qba, sfq and fair_qba "
-        "are the service's core. Share error: in each 10 s, the largest difference of a user's "
-        "share of cost from its ideal (GPS) share, averaged. GPS lag: cost units a user was behind "
-        "the ideal at worst. Gap: largest difference in service of two users who both waited, and "
-        "that over the bound 2D + c_i + c_j (D is 0 for all but fair_qba). dlpm is the deficit "
-        "rule only: the traces have no prefixes. fair_qba placement=1 waits for what does not "
-        "fit, as sfq does, where fair_qba lets others overtake. two_counter follows the abstract "
+        f"seconds; synthetic streams: {count_text(plan.seeds, 'seed')}. "
+        "fcfs, psf, aa, qba, sfq and fair_qba are the service's core. "
+        "Share error: in each 10 s, the largest difference of a user's share of cost from "
+        "its ideal (GPS) share, averaged. GPS lag: cost units a user was behind the ideal at "
+        "worst. Gap: largest difference in service of two users who both waited, and that over "
+        "the bound 2D + c_i + c_j (D is 0 for all but fair_qba). dlpm is the deficit rule only: "
+        "the traces have no prefixes. fair_qba placement=1 waits for what does not fit, as sfq "
+        "does, where fair_qba lets others overtake. two_counter follows the abstract "
         "of Equinox, whose formulas could not be read."
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING
 
+from scheduler_service.core.phrases import count_text
 from scheduler_service.sim.engine import IDLE, Engine
 from scheduler_service.sim.model import FAR, Outside, RunLog
 
@@ -67,7 +68,7 @@ def simulate(
         _run(workload, method, fleet, outside)
         unfinished = sum(at_ns < 0 for at_ns in log.finish_ns)
         if unfinished:
-            msg = f"{method.name}: {unfinished} of {count} requests were never finished"
+            msg = f"{method.name}: never finished: {unfinished} of {count_text(count, 'request')}"
             raise StuckError(msg)
     else:
         faults.run(workload, method, fleet, outside)

@@ -75,8 +75,10 @@ def why(found: Found) -> str:
     if plan.goals:
         met = sum(goal.missed_by(best.measures) == 0 for goal in plan.goals)
         meeting = sum(choice.missed == 0 for choice in able)
-        reason = f"{met} of {len(plan.goals)} goals are met; {meeting} of {len(able)} settings "
-        reason += "meet all. Chosen: " + ("the least mean wait" if meeting else "the nearest")
+        reason = f"Goals met: {met} of {len(plan.goals)}; settings that meet all: {meeting} "
+        reason += f"of {len(able)}. Chosen: " + (
+            "the least mean wait" if meeting else "the nearest"
+        )
     else:
         reason = "No goals. Chosen: the least mean wait"
     cost = best.measures["wait_mean_s"] / max(default.measures["wait_mean_s"], 1e-9) - 1
@@ -98,7 +100,7 @@ def _left_out(found: Found) -> list[str]:
         text += f", largest gap {number(least.measures, 'gap_max_units')}"
     if found.plan.goals:
         met = sum(goal.missed_by(least.measures) == 0 for goal in found.plan.goals)
-        text += f", {met} of {len(found.plan.goals)} goals met"
+        text += f", goals met: {met} of {len(found.plan.goals)}"
     return [f"{text}; --any considers all."]
 
 

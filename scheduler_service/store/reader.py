@@ -12,8 +12,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from scheduler_service.app.memory import trimmed
-from scheduler_service.app.ports import Payload, Position, StoreDamaged, StoredGroup
+from scheduler_service.app.ports import (
+    Payload,
+    Position,
+    StoreDamaged,
+    StoredGroup,
+    StoreFailed,
+    StoreRefused,
+)
 from scheduler_service.store import database
+from scheduler_service.store.directory import DataDirectory
 
 _T = TypeVar("_T")
 
@@ -47,6 +55,26 @@ class LogReader:
         self.name = path.name
         self._lock = threading.Lock()
         self._connection = database.open_reader(path)
+
+    @classmethod
+    def of(cls, data_dir: Path) -> "LogReader":
+        """Returns a view of the log in a data directory, which must have one.
+
+        Raises:
+            StoreRefused: There is none, or the database cannot be opened.
+            StoreFailed: The directory may not be looked into, or the database not opened.
+            StoreDamaged: The database cannot be opened.
+        """
+        path = DataDirectory(data_dir).log_path
+        try:
+            there = path.is_file() and path.stat().st_size > 0
+        except OSError as error:
+            message = f"{data_dir} cannot be looked into: {error.strerror}"
+            raise StoreFailed(message) from error
+        if not there:
+            message = f"no decision log in {data_dir}: state the directory of `serve --data-dir`"
+            raise StoreRefused(message)
+        return cls(path)
 
     def head(self) -> Position:
         """Returns the position after the last group that is committed."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -96,6 +97,12 @@ def test_a_pool_with_workers_is_deleted_on_purpose_only(run, target, pool):
     refused = run("pools", "delete", name, code=session.EXIT_REFUSED)
     assert "gpu-7" in refused.stderr
     assert "POOL_HAS_WORKERS" in refused.stderr
+    with Fairsched(target) as client:
+        client.enqueue(new_request(pool=name, user_id="a", request_id="r", prompt_tokens=1))
+    full = run("pools", "delete", name, "--force", code=session.EXIT_REFUSED).stderr
+    assert f"Pool '{name}' holds 1 request: cancel what is in it, or wait" in full
+    assert "force covers workers only" in full
+    run("cancel", name, "r")
     run("pools", "delete", name, "--force")
     assert name not in run("pools", "list").output
 
@@ -103,7 +110,9 @@ def test_a_pool_with_workers_is_deleted_on_purpose_only(run, target, pool):
 def test_users(run, pool, filled):
     """Users are listed with what they wait for; a weight and a cap can be set."""
     assert "zeta" in run("users", "list", pool, "--busy").output
-    run("weight", pool, "acme", "2.5")
+    back = run("weight", pool, "acme", "0").output
+    assert "The weight of user acme is back to the default, 1." in back
+    assert "The weight of user acme is now 2.5." in run("weight", pool, "acme", "2.5").output
     run("users", "set", pool, "acme", "--max-in-flight", "3")
     (user,) = lines(run("users", "show", pool, "acme", "--json").output)
 
@@ -142,6 +151,17 @@ def test_queue_request_cancel(run, pool, filled):
     assert "cancelled" in run("request", pool, one).output
 
 
+def test_empty_lists_say_so(run, make_pool):
+    """A list without entries is a sentence, not a bare heading; for scripts it is nothing."""
+    name = make_pool()
+    assert run("queue", name).output == "nothing waits\n"
+    assert run("queue", name, "--state", "leased").output == "nothing is in that state\n"
+    assert run("dead-letters", "list", name).output == "there are no dead letters\n"
+    assert run("users", "list", name, "--busy").output == "nobody is busy\n"
+    assert run("workers", "list", "--pool", name).output == "no worker was heard of\n"
+    assert run("queue", name, "--json").output == ""
+
+
 def test_stats_dump_workers(run, pool, filled):
     """Counts add up, a dump holds users or requests, workers are listed and drained."""
     (found,) = lines(run("stats", pool, "--json").output)
@@ -155,7 +175,8 @@ def test_stats_dump_workers(run, pool, filled):
     assert len(requests["requests"]) == 4
     assert len(requests["state_digest"]) >= 16
     worker = f"w-{pool}"
-    assert worker in run("workers", "list", "--pool", pool).output
+    (row,) = [x for x in run("workers", "list", "--pool", pool).output.splitlines() if worker in x]
+    assert row.rstrip().endswith(("now", "s ago"))
     assert "draining" in run("workers", "drain", worker).output
 
 
@@ -216,11 +237,35 @@ def test_explain(run, pool, filled):
     text = run("explain", filled, "--pool", pool).output
     (found,) = lines(run("explain", filled, "--pool", pool, "--json").output)
     assert found["text"].split(".")[0] in text
+    assert f"went to worker 'w-{pool}', " in text
+    assert "micro" not in text
+    assert "meter_after                   100 cost units" in text
+    assert re.search(r"^weight +1 *$", text, re.MULTILINE)
+    assert {"name": "charge_micros", "value": "100000000", "unit": "micro cost units"} in found[
+        "facts"
+    ]
     sequence = found["decision"]["sequence"]
     assert "dispatched" in run("explain", sequence, "--sequence").output
     run("explain", "nothing", "--pool", pool, code=session.EXIT_UNKNOWN)
     run("explain", "no-number", "--sequence", code=2)
-    run("explain", filled, code=2)
+
+
+def test_explain_finds_the_pool(run, target, pool, make_pool, filled):
+    """Without --pool every pool is searched; if several have the request, they are named."""
+    others = [make_pool(), make_pool()]
+    with Fairsched(target) as client:
+        for name in others:
+            client.enqueue(new_request(pool=name, user_id="a", request_id=f"{pool}-both", cost=1))
+
+    assert f"Request '{filled}'" in run("explain", filled).output
+    several = run("explain", f"{pool}-both", code=session.EXIT_USAGE).output
+    assert all(name in several for name in others)
+    assert "--pool" in several
+    nothing = run("explain", "nothing", code=session.EXIT_UNKNOWN).stderr
+    assert "There is no request 'nothing'" in nothing
+    assert pool in nothing
+    which = run("top", "--once", code=session.EXIT_USAGE).output
+    assert all(name in which for name in (pool, *others))
 
 
 def test_top_once(run, pool, filled):

@@ -215,6 +215,61 @@ def test_idle_worker_stops_at_once(sync, pool):
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.parametrize("concurrency", [1, 2], ids=["full", "room"])
+def test_drained_worker_ends_with_its_leases(sync, pool, caplog, concurrency):
+    """What a drained worker runs is finished and reported, past any grace; then it returns."""
+    started, release = threading.Event(), threading.Event()
+
+    def handler(job):
+        started.set()
+        release.wait(30)
+
+    name = f"w-{pool}"
+    worker = sync.worker(name, [pool], handler, concurrency=concurrency, grace=0.1)
+    running = threading.Thread(target=worker.run)
+    running.start()
+    requests = [new_request(pool=pool, user_id="a", cost=1) for _ in range(2)]
+    sync.enqueue(requests[0])
+    assert started.wait(10)
+    sync.scheduler.DrainWorker(pb.DrainWorkerRequest(worker_id=name))
+    sync.enqueue(requests[1])
+    time.sleep(0.5)
+    assert running.is_alive()
+    release.set()
+    running.join(10)
+
+    assert not running.is_alive()
+    assert caplog.text.count(f"worker {name} is drained") == 1
+    assert ended(sync, pool, requests[0].request_id).state == decision_pb2.REQUEST_STATE_SUCCEEDED
+    waits = sync.get_request(pool, requests[1].request_id)
+    assert waits.request.state == decision_pb2.REQUEST_STATE_WAITING
+    with AtWork(sync.worker(name, [pool], handler)):
+        info = ended(sync, pool, requests[1].request_id)
+    assert info.state == decision_pb2.REQUEST_STATE_SUCCEEDED
+
+
+def test_drained_worker_can_be_stopped(sync, pool):
+    """A drained worker that is stopped tells its handlers when its grace is over."""
+    started = threading.Event()
+
+    def handler(job):
+        started.set()
+        assert job.stop.wait(30)
+
+    name = f"w-{pool}"
+    worker = sync.worker(name, [pool], handler, concurrency=2, grace=0.1)
+    running = threading.Thread(target=worker.run)
+    running.start()
+    sync.enqueue(new_request(pool=pool, user_id="a", cost=1))
+    assert started.wait(10)
+    sync.scheduler.DrainWorker(pb.DrainWorkerRequest(worker_id=name))
+    time.sleep(0.3)
+    worker.stop()
+    running.join(10)
+
+    assert not running.is_alive()
+
+
 def test_worker_restarts_with_the_service(own_service):
     """Killing the service loses no request and runs none twice."""
     runs = collections.Counter()

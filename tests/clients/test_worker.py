@@ -219,6 +219,98 @@ async def test_idle_worker_stops_at_once(client, pool, stream):
     await asyncio.wait_for(running, 3)
 
 
+async def _is_drained(client, pool, worker_id):
+    """Drains a worker as soon as the service knows it."""
+    async with asyncio.timeout(10):
+        while not (await client.scheduler.ListWorkers(pb.ListWorkersRequest(pool=pool))).workers:
+            await asyncio.sleep(0.02)
+    await client.scheduler.DrainWorker(pb.DrainWorkerRequest(worker_id=worker_id))
+
+
+async def test_idle_worker_ends_when_it_is_drained(client, pool, stream, caplog):
+    """A drained worker without leases returns and says so once; started again, it works."""
+
+    async def handler(job):
+        return None
+
+    name = f"w-{pool}"
+    running = asyncio.create_task(client.worker(name, [pool], handler, stream=stream).run())
+    await _is_drained(client, pool, name)
+    await asyncio.wait_for(running, 5)
+
+    assert caplog.text.count(f"worker {name} is drained") == 1
+    async with at_work(client.worker(name, [pool], handler, stream=stream)):
+        (request_id,) = await enqueue(client, pool)
+        info = await ended(client, pool, request_id)
+    assert info.state == ENDED["succeeded"]
+
+
+@pytest.mark.parametrize("concurrency", [1, 2], ids=["full", "room"])
+async def test_drained_worker_ends_with_its_leases(client, pool, stream, concurrency):
+    """What a drained worker runs is finished and reported, past any grace; then it returns."""
+    started, release = asyncio.Event(), asyncio.Event()
+
+    async def handler(job):
+        started.set()
+        await release.wait()
+
+    name = f"w-{pool}"
+    settings = {"grace": 0.1, "stream": stream, "concurrency": concurrency}
+    running = asyncio.create_task(client.worker(name, [pool], handler, **settings).run())
+    (first,) = await enqueue(client, pool)
+    await started.wait()
+    await _is_drained(client, pool, name)
+    (second,) = await enqueue(client, pool)
+    await asyncio.sleep(0.6)
+    assert not running.done()
+    release.set()
+    await asyncio.wait_for(running, 5)
+
+    assert (await ended(client, pool, first)).state == ENDED["succeeded"]
+    waits = await client.get_request(pool, second)
+    assert waits.request.state == decision_pb2.REQUEST_STATE_WAITING
+
+
+async def test_drained_worker_can_be_stopped(client, pool, stream):
+    """A drained worker that is stopped gives back what outlasts its grace."""
+    started = asyncio.Event()
+
+    async def hangs(job):
+        started.set()
+        await asyncio.sleep(60)
+
+    name = f"w-{pool}"
+    worker = client.worker(name, [pool], hangs, grace=0.1, stream=stream, concurrency=2)
+    running = asyncio.create_task(worker.run())
+    (request_id,) = await enqueue(client, pool)
+    await started.wait()
+    await _is_drained(client, pool, name)
+    await asyncio.sleep(0.3)
+    worker.stop()
+    await asyncio.wait_for(running, 5)
+
+    found = await client.get_request(pool, request_id)
+    assert found.request.state == decision_pb2.REQUEST_STATE_REDELIVERY
+
+
+async def test_superseded_worker_is_no_drained_one(client, pool, stream):
+    """A worker whose name another one took ends with that error, idle as it is."""
+
+    async def handler(job):
+        return None
+
+    name = f"w-{pool}"
+    running = asyncio.create_task(client.worker(name, [pool], handler, stream=stream).run())
+    async with asyncio.timeout(10):
+        while not (await client.scheduler.ListWorkers(pb.ListWorkersRequest(pool=pool))).workers:
+            await asyncio.sleep(0.02)
+    async with at_work(client.worker(name, [pool], handler, stream=stream)):
+        with pytest.raises(fairsched.SupersededError) as caught:
+            await asyncio.wait_for(running, 10)
+
+    assert caught.value.reason == "SESSION_SUPERSEDED"
+
+
 async def test_refused_worker_says_why(client, stream):
     """A worker for a pool that is not there ends with that error."""
 

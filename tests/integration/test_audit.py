@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from fairsched.v1 import audit_service_pb2 as pb
 from fairsched.v1 import audit_service_pb2_grpc, decision_pb2
+from fairsched.v1 import scheduler_service_pb2 as scheduler_pb
 from scheduler_service.app.memory import MemoryStore
 from scheduler_service.core import commands as c
 from scheduler_service.rpc import audit_servicer
@@ -16,6 +17,7 @@ from tests.support.live import POOL, refusal_of, refused, running
 
 ACCEPTED = decision_pb2.DECISION_KIND_ACCEPTED
 DISPATCHED = decision_pb2.DECISION_KIND_DISPATCHED
+LEASE_ENDED = decision_pb2.DECISION_KIND_LEASE_ENDED
 COMPLETED = decision_pb2.DECISION_KIND_COMPLETED
 
 
@@ -352,6 +354,33 @@ async def test_explain_a_dispatch(worked):
     assert f"Request '{dispatch.request_id}' of user '{dispatch.user_id}'" in by_sequence.text
     assert {"turn", "rule", "meter_before_micros"} <= {f.name for f in by_sequence.facts}
     assert list(by_sequence.related_sequences) == [dispatch.dispatched.request_sequence]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["alive", "forgotten"])
+async def test_explain_names_the_worker_of_a_session(service, known):
+    """A session is called by its worker's own id, also when only the log still knows it."""
+    sessions = []
+    await service.enqueue("r")
+    for name in ("gpu-0", "gpu-1"):
+        register = scheduler_pb.RegisterWorkerRequest(worker_id=name, pools=[POOL])
+        sessions.append((await service.scheduler.RegisterWorker(register)).session_id)
+        (dispatch,) = (await service.next(session_id=sessions[-1])).dispatches
+        given_back = name == "gpu-0"
+        outcome = "OUTCOME_GIVEN_BACK" if given_back else "OUTCOME_SUCCEEDED"
+        await service.complete(dispatch.lease_id, decision_pb2.Outcome.Value(outcome))
+    _pause(service.engine, "u", 1500)
+    if not known:
+        for session in sessions:
+            del service.engine.state.workers[session]
+    reply = await _explain(service, "r")
+    ended = await _list_all(service, filter=pb.DecisionFilter(kinds=[LEASE_ENDED]))
+    lost = await _explain(service, sequence=ended[0].sequence)
+    facts = {fact.name: fact.value for fact in reply.facts}
+
+    assert f"went to worker 'gpu-1' ({sessions[1]}), " in reply.text
+    assert (facts["worker_id"], facts["worker"]) == ("gpu-1", sessions[1])
+    assert f"lost its lease of worker 'gpu-0' ({sessions[0]})" in lost.text
+    assert reply.decision.dispatched.worker == sessions[1]
 
 
 async def test_explain_what_waits(worked):

@@ -6,6 +6,7 @@ import grpc
 
 from fairsched.v1 import admin_service_pb2, decision_pb2, policy_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
+from scheduler_service.app import presence
 from tests.support.live import POOL, refused, running, seconds
 
 
@@ -177,6 +178,26 @@ async def test_a_waiting_worker_counts_as_alive(service):
     assert session in service.engine.state.workers
     await service.enqueue("a")
     assert len((await waiting).dispatches) == 1
+
+
+async def test_a_worker_that_stopped_is_not_counted(service, monkeypatch):
+    """Long before it is forgotten, a worker that has stopped is silent and not counted."""
+    monkeypatch.setattr(presence, "SILENT_AFTER_NS", 100_000_000)
+    session = (await _register(service)).session_id
+    await _register(service, "stopped")
+    waiting = asyncio.ensure_future(service.next(session_id=session, wait=30))
+    await asyncio.sleep(0.3)
+    seen = {worker.worker_id: worker for worker in await _workers(service)}
+    stats = await service.admin.GetStats(admin_service_pb2.GetStatsRequest())
+    waiting.cancel()
+
+    assert seen["stopped"].state == pb.WORKER_STATE_SILENT
+    assert seen["w"].state == pb.WORKER_STATE_ACTIVE
+    apart = (
+        seen["w"].last_seen_time.ToNanoseconds() - seen["stopped"].last_seen_time.ToNanoseconds()
+    )
+    assert apart > 200_000_000
+    assert stats.service.worker_count == 1
 
 
 async def test_a_gate_needs_no_workers(tmp_path):

@@ -146,7 +146,7 @@ def test_tune_finds_a_setting_that_meets_the_goals(tmp_path):
 
     assert result.exit_code == 0, result.output
     assert "preset = " in result.output
-    assert "2 of 2 goals are met" in report
+    assert "Goals met: 2 of 2;" in report
     assert (tmp_path / "tried.csv").read_text().count("\n") > 50
 
 

@@ -130,7 +130,7 @@ def test_a_trace_of_two_users_has_a_light_one(tmp_path, trace):
 
     assert result.exit_code == 0, result.output
     assert "light_wait_p99_s" in result.output
-    assert "1 of 1 goals are met" in said(result)
+    assert "Goals met: 1 of 1;" in said(result)
 
 
 def test_a_setting_that_would_have_been_taken_is_named():

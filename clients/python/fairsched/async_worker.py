@@ -10,6 +10,10 @@ leases are for.  A handler's work should bear that, or check `Job.lost`.
 
 Stopping (`stop`, or SIGTERM under `run`): no new work; what runs may finish for `grace` seconds;
 the rest is cancelled and given back, and goes first to another worker, uncharged.
+
+Being drained (`DrainWorker`, `fairsched workers drain`): no new work either, but what runs may take
+the time it needs; `run` returns when the last lease has ended.  To undo a drain, start the worker
+again: it registers anew.
 """
 
 import asyncio
@@ -24,6 +28,7 @@ from fairsched import errors, jobs
 from fairsched.async_jobs import AsyncJobs, Handler
 from fairsched.backoff import Backoff
 from fairsched.connection import ANSWER_MARGIN_S
+from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from fairsched.v1 import scheduler_service_pb2_grpc as pb_grpc
 
@@ -71,7 +76,7 @@ class AsyncWorker(ABC):
         return self._jobs.done_count
 
     async def run(self, *, handle_signals: bool = False) -> None:
-        """Works until `stop`; returns when everything is finished or given back.
+        """Works until `stop` or until it is drained; returns when no lease is held any more.
 
         Args:
             handle_signals: Stops on SIGTERM and SIGINT.
@@ -167,22 +172,38 @@ class AsyncCallWorker(AsyncWorker):
     """Takes work with one call after the other."""
 
     _poll: "asyncio.Future[Any] | None" = None
+    _drained_count = 0
+    """Answers in a row that said so; the second comes only if no other session took over."""
 
     async def _work(self) -> None:
         reporter = asyncio.create_task(self._report_while_polling(), name="fairsched reports")
         try:
             await self._register()
-            while not self._stopping.is_set():
+            while not self._stopping.is_set() and self._drained_count < jobs.DRAINED_ANSWERS:
                 if self._jobs.free > 0:
                     await self._ask()
                 else:
                     self._wake.clear()
                     await self._wake.wait()
+            if not self._stopping.is_set():
+                await self._run_out()
         finally:
             reporter.cancel()
             await asyncio.gather(reporter, return_exceptions=True)
 
+    async def _run_out(self) -> None:
+        """Lets what runs end, however long it takes, and reports it; unless stopped meanwhile."""
+        log.warning(jobs.DRAINED, self.settings.worker_id, len(self._jobs.lease_ids))
+        backoff = Backoff(longest=RETRY_MAX_S)
+        while not self._stopping.is_set() and (self._jobs.lease_ids or self._jobs.completions):
+            self._wake.clear()
+            if not self._jobs.completions:
+                await self._wake.wait()
+            elif not await self._report():
+                await self._pause(backoff.pause())
+
     async def _register(self) -> None:
+        self._drained_count = 0
         request = self.settings.registration()
         response = await self._persistently(
             lambda: self._stub.RegisterWorker(request, wait_for_ready=True)
@@ -222,6 +243,8 @@ class AsyncCallWorker(AsyncWorker):
                 self._jobs.cancel(lease_id)
             for dispatch in response.dispatches:
                 self._jobs.start(dispatch)
+            drained = response.empty_reason == decision_pb2.EMPTY_REASON_DRAINING
+            self._drained_count = self._drained_count + 1 if drained else 0
 
     async def _drain(self) -> None:
         """Makes a call that waits for work return at once; drops it if it does not."""

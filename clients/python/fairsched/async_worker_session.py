@@ -42,20 +42,29 @@ class AsyncSessionWorker(AsyncWorker):
         self._reported: deque[pb.CompleteRequest] = deque()
         self._credits = 0
         self._unconfirmed = False
+        self._drained = False
+        self._leaving = False
 
     async def _work(self) -> None:
         backoff = Backoff(longest=RETRY_MAX_S)
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and not self._is_over():
+            self._leaving = False
             try:
                 await self._serve_stream(backoff)
             except errors.NotFoundError as error:
                 if error.reason not in jobs.SESSION_LOST or not self._jobs.session_id:
                     raise
                 self._jobs.session_id = ""
+                self._drained = False
             except (errors.UnavailableError, errors.LimitReachedError) as error:
                 pause = getattr(error, "retry_after", None) or backoff.pause()
                 log.info("the stream was lost, again in %.1f s: %s", pause, error)
                 await self._pause(pause)
+
+    def _is_over(self) -> bool:
+        """Whether the worker is drained, holds no lease and has reported all it did."""
+        unreported = self._jobs.completions or self._reported
+        return self._drained and not self._jobs.lease_ids and not unreported
 
     async def _serve_stream(self, backoff: Backoff) -> None:
         """Opens a stream and works until it ends or the worker is stopped."""
@@ -96,7 +105,7 @@ class AsyncSessionWorker(AsyncWorker):
         """Sends what there is to say until the stream ends or the worker is stopped."""
         loop = asyncio.get_running_loop()
         last = loop.time()
-        while not reader.done() and not self._stopping.is_set():
+        while not (reader.done() or self._stopping.is_set() or self._is_over()):
             message = self._next_message()
             if message is None and self._unconfirmed and loop.time() - last >= CONFIRM_EVERY_S:
                 message = pb.WorkerSessionRequest()
@@ -119,6 +128,7 @@ class AsyncSessionWorker(AsyncWorker):
         reader: asyncio.Task[None],
     ) -> None:
         """Wants no more, reports what is done, and takes what is still under way."""
+        self._leaving = True
         batch = self._jobs.take()
         self._reported.extend(batch)
         await stream.write(pb.WorkerSessionRequest(drain=True, completions=batch))
@@ -159,9 +169,16 @@ class AsyncSessionWorker(AsyncWorker):
                 self._credits -= 1
                 self._unconfirmed = True
                 self._jobs.start(dispatch)
+            if response.empty_reason == decision_pb2.EMPTY_REASON_DRAINING:
+                self._note_drain()
             self._wake.set()
-        if not self._stopping.is_set():
+        if not self._leaving:
             raise errors.unavailable("the service closed the stream")
+
+    def _note_drain(self) -> None:
+        if not self._drained and not self._stopping.is_set():
+            log.warning(jobs.DRAINED, self.settings.worker_id, len(self._jobs.lease_ids))
+        self._drained = True
 
     async def _drain(self) -> None:
         """Nothing to do: the stream says it."""

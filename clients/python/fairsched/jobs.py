@@ -21,6 +21,17 @@ SESSION_LOST = frozenset({"WORKER_UNKNOWN", "SESSION_UNKNOWN"})
 """Reasons after which a worker registers again: it was silent for too long."""
 
 
+DRAINED = (
+    "worker %s is drained: it gets no new work and ends with its leases (%d now); "
+    "to undo that, start it again"
+)
+"""What is logged, once."""
+
+DRAINED_ANSWERS = 2
+"""So many answers in a row that say it: to a second question of a session that was superseded the
+service answers with that instead."""
+
+
 class GiveBack(Exception):  # noqa: N818 - it is not an error: raise it to hand the request back
     """Raised by a handler that does not run the request: it is given to another worker."""
 

@@ -24,6 +24,7 @@ from fairsched.backoff import Backoff
 from fairsched.connection import ANSWER_MARGIN_S
 from fairsched.requests import seconds
 from fairsched.sync_leases import LeaseKeeper
+from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from fairsched.v1 import scheduler_service_pb2_grpc as pb_grpc
 
@@ -82,12 +83,13 @@ class Worker:
         self._asking = False
         self._poll: Pending[Any] | None = None
         self._ended = False
+        self._drained_count = 0
         self._stopping = threading.Event()
         self._leases = LeaseKeeper(stub, settings.lease_duration)
         self._pool = concurrent.futures.ThreadPoolExecutor(settings.concurrency, "fairsched job")
 
     def run(self, *, handle_signals: bool = False) -> None:
-        """Works until `stop`; returns when everything is finished or given back.
+        """Works until `stop` or until it is drained; returns when no lease is held any more.
 
         Args:
             handle_signals: Stops on SIGTERM and SIGINT; only in the main thread.
@@ -100,11 +102,12 @@ class Worker:
         with _stop_on_signals(self.stop) if handle_signals else contextlib.nullcontext():
             try:
                 self._register()
-                while not self._stopping.is_set():
+                while not self._stopping.is_set() and self._drained_count < jobs.DRAINED_ANSWERS:
                     with self._changed:
                         self._changed.wait_for(self._may_go_on)
                     if not self._stopping.is_set():
                         self._ask()
+                self._run_out()
             finally:
                 self._stopping.set()
                 self._finish(reporter)
@@ -114,6 +117,18 @@ class Worker:
         if not self._stopping.is_set():
             self._stopping.set()
             threading.Thread(target=self._drain, name="fairsched drain", daemon=True).start()
+
+    def _run_out(self) -> None:
+        """Lets what runs end, however long it takes; unless stopped, before or meanwhile."""
+        if self._stopping.is_set():
+            return
+        log.warning(jobs.DRAINED, self.settings.worker_id, len(self._jobs))
+        with self._changed:
+            self._asking = True  # so that the reporter reports what finishes meanwhile
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._stopping.is_set() or not self._jobs)
+            self._asking = False
+            self._changed.notify_all()
 
     def _may_go_on(self) -> bool:
         return self._stopping.is_set() or len(self._jobs) < self.settings.concurrency
@@ -134,6 +149,7 @@ class Worker:
             poll.cancel()
 
     def _register(self) -> None:
+        self._drained_count = 0
         request = self.settings.registration()
         response = self._persistently(
             lambda: self._stub.RegisterWorker(request, wait_for_ready=True)
@@ -187,6 +203,8 @@ class Worker:
                 self._cancel(lease_id)
             for dispatch in response.dispatches:
                 self._start(dispatch)
+            drained = response.empty_reason == decision_pb2.EMPTY_REASON_DRAINING
+            self._drained_count = self._drained_count + 1 if drained else 0
 
     def _await_dispatch(self, request: pb.NextDispatchRequest, timeout: float) -> Any:
         next_dispatch = cast("SyncUnary", self._stub.NextDispatch)

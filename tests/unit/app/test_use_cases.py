@@ -278,6 +278,37 @@ async def test_presence_keeps_a_silent_worker(rig):
     assert rig.engine.state.workers == {}
 
 
+async def test_a_stopped_worker_is_silent_soon(rig):
+    """Waiting calls, leases and late calls are signs of life; what has none for 10 s is silent."""
+    presence, state = Presence(rig.engine), rig.engine.state
+    ask = {"pools": ("p",), "max_dispatches": 1, "hand_over": False}
+    rig.enqueue("a")
+    for worker in ("holds", "waits", "calls", "stopped"):
+        rig.do(c.NextDispatch, worker=worker, **ask)
+    presence.enter(self_ := object(), c.NextDispatch(now_ns=0, worker="waits", **ask))
+    for _ in range(4):
+        rig.clock.advance(5 * SECOND_NS)
+        presence.sign("calls")
+        presence.sign("unheard of")
+    silent = {name for name, worker in state.workers.items() if presence.is_silent(worker)}
+
+    assert silent == {"stopped"}
+    assert presence.active_count() == 3
+    assert rig.engine.now_ns() - presence.last_sign_ns(state.workers["waits"]) < 1000
+    presence.leave(self_, "waits")
+    rig.do(c.DrainWorker, worker="calls")
+    assert presence.active_count() == 2
+    rig.clock.advance(11 * SECOND_NS)
+    assert presence.is_silent(state.workers["waits"])
+    silence_ns = rig.engine.now_ns() - presence.last_sign_ns(state.workers["waits"])
+    assert silence_ns // SECOND_NS in {10, 11}
+    for _ in range(60):
+        rig.clock.advance(2 * SECOND_NS)
+        rig.engine.tick()
+    assert "waits" not in state.workers
+    assert "waits" not in presence._signs
+
+
 async def test_readiness_tells_its_listeners():
     """Phases and problems make it ready or not, with one reason."""
     readiness, told = Readiness(), []

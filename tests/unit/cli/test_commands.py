@@ -23,7 +23,8 @@ def test_help_names_every_command():
     assert "Exit codes" in text
 
 
-def test_every_command_has_help():
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_every_command_has_help(option):
     """Every command and subcommand explains itself and exits with 0."""
     groups = {info.name: info.typer_instance for info in cli.app.registered_groups}
     own = [[info.name] for info in cli.app.registered_commands]
@@ -31,10 +32,12 @@ def test_every_command_has_help():
         [name, info.name] for name, group in groups.items() for info in group.registered_commands
     ]
     assert len(own + inner) > 30
-    for words in own + inner:
-        done = runner.invoke(cli.app, [*words, "--help"])
+    late_inner = [["audit", "verify"], ["audit", "export"]]
+    for words in own + inner + late_inner:
+        done = runner.invoke(cli.app, [*words, option])
         assert done.exit_code == 0, (words, done.output)
         assert "Usage" in done.output or words == ["bench"]  # a process of its own writes it
+        assert "completion" not in done.output, words
 
 
 def test_every_setting_is_a_flag():
@@ -129,6 +132,27 @@ def test_defect_is_one_line(monkeypatch, capsys):
 
     assert ended.value.code == 70
     assert "LookupError: surprise" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["no file", "empty file"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["audit", "verify", "DIR"],
+        ["audit", "export", "DIR", "x.jsonl"],
+        ["whatif", "DIR", "--policy", "sfq"],
+    ],
+    ids=["verify", "export", "whatif"],
+)
+def test_no_log_there(tmp_path, words, empty):
+    """A directory without a decision log is called that, with its name."""
+    if empty:
+        (tmp_path / "log.sqlite3").touch()
+    done = runner.invoke(cli.app, [str(tmp_path) if word == "DIR" else word for word in words])
+
+    assert done.exit_code == 1
+    assert f"no decision log in {tmp_path}" in done.stderr
+    assert "SQLITE" not in done.stderr
 
 
 def test_json_is_one_object_a_line():

@@ -19,21 +19,24 @@ def look(at, charged):
         waiting_count=1234,
         in_flight_count=123,
         oldest_wait={"seconds": 59},
-        meter_micros=42_200_000_000,
+        meter_micros=83_286_000_000,
         charged_cost=charged,
     )
+    idle = pb.User(user_id="idle", meter_micros=5_000_000, charged_cost=charged)
     pool = pb.PoolStats(pool="default", waiting_count=1234, leased_count=123)
+    pool.oldest_wait.FromSeconds(59)
+    pool.virtual_time_micros = 41_086_000_000
     pool.fairness_gap_micros, pool.fairness_bound_micros = 10**9, 10**11
-    return top.Sample(at, pb.ServiceStats(worker_count=4), pool, [user])
+    return top.Sample(at, pb.ServiceStats(worker_count=4), pool, [user, idle])
 
 
 @pytest.mark.parametrize(
     ("width", "numbers"),
     [
-        (40, ["1234", "123", "100.0%"]),
-        (60, ["1234", "123", "59.0 s", "42,200", "100.0%"]),
-        (80, ["1.5", "1234", "123", "59.0 s", "42,200", "100.0%"]),
-        (120, ["1.5", "1234", "123", "59.0 s", "42,200", "100.0%"]),
+        (40, ["1234", "123", "50.0%"]),
+        (60, ["1234", "123", "59.0 s", "42,200", "50.0%"]),
+        (80, ["1.5", "1234", "123", "59.0 s", "42,200", "50.0%"]),
+        (120, ["1.5", "1234", "123", "59.0 s", "42,200", "50.0%"]),
     ],
 )
 def test_what_fits_is_whole(monkeypatch, width, numbers):
@@ -46,7 +49,12 @@ def test_what_fits_is_whole(monkeypatch, width, numbers):
     output.out.print(top.frame(last, rates, 25))
     lines = shown.getvalue().splitlines()
     (users,) = [line for line in lines if line.strip().startswith(NAME[:12])]
+    (idle,) = [line for line in lines if line.strip().startswith("idle")]
 
     assert max(map(len, lines)) <= width
+    for part in ("pool default", "1,234 waiting, oldest 59.0 s", "123 leased", "4 active workers"):
+        assert any(part in line for line in lines), part
+    assert len([line for line in lines[: lines.index(users)] if "leased" in line]) == 2
+    assert "-" not in idle
     assert all(number in users for number in numbers)
     assert ("█" in users) == (width >= 80)

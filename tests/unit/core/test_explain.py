@@ -37,6 +37,23 @@ def test_smallest_meter():
     assert "charged 10 (cost 10 at weight 1); its meter went from 0 to 10" in text
 
 
+def test_a_session_goes_by_its_workers_name():
+    """A worker that has a session is called by its own id; the session of the record follows."""
+    scene = Scene()
+    scene.enqueue("r", "a")
+    scene.ask("session-1f")
+    scene.pass_time(61)
+    scene.do(c.Tick)
+    lost = next(x for x in scene.log if isinstance(x, d.LeaseEnded))
+    given = explain(scene.dispatched(), "gpu-1")
+    facts = {fact.name: fact.value for fact in given.facts}
+
+    assert "went to worker 'gpu-1' (session-1f), " in given.text
+    assert (facts["worker_id"], facts["worker"]) == ("gpu-1", "session-1f")
+    assert "lost its lease of worker 'gpu-1' (session-1f): " in explain(lost, "gpu-1").text
+    assert "of worker 'session-1f': " in explain(lost).text
+
+
 def test_within_the_slack():
     """A dispatch that is not of the smallest meter names the window and who was passed."""
     scene = Scene(slack_milli=1000)
@@ -212,6 +229,8 @@ def test_every_kind_is_explained(decision):
     for name in ("request_id", "worker"):
         if hasattr(decision, name):
             assert getattr(decision, name) in explanation.text
+    if hasattr(decision, "worker") and not isinstance(decision, d.WorkerSeen):
+        assert "worker 'gpu-1' (<worker>)" in explain(decision, "gpu-1").text.lower()
 
 
 def test_ends_say_why():

@@ -180,7 +180,7 @@ def test_table_holds_every_user(two_runs):
     console.print(report.table(two_runs[0], *two_runs[1]))
     text = console.export_text()
 
-    assert "1 light users" in text
+    assert "1 light user " in text
     assert "20.0 →  1.0" in text
     assert "worse" in text
     assert "…" not in text

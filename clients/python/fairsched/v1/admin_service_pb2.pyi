@@ -1190,7 +1190,7 @@ class ServiceStats(_message.Message):
     free_bytes: _builtins.int
     """Free disk space; -1 if it is not known."""
     worker_count: _builtins.int
-    """Live workers."""
+    """Workers in the state `WORKER_STATE_ACTIVE`."""
     parked_call_count: _builtins.int
     """Calls that wait: `NextDispatch`, `GetRequest`, `Acquire`."""
     stream_count: _builtins.int

@@ -112,7 +112,9 @@ class _WorkerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WorkerSta
     WORKER_STATE_DRAINING: _WorkerState.ValueType  # 2
     """It gets no new work."""
     WORKER_STATE_SILENT: _WorkerState.ValueType  # 3
-    """It was silent for too long."""
+    """No call of it waits, it holds no lease and was not heard of for 10 s. It
+    gets work when it asks; after `worker_ttl` it is forgotten.
+    """
 
 class WorkerState(_WorkerState, metaclass=_WorkerStateEnumTypeWrapper):
     """Whether a worker gets work. New values may be added."""
@@ -124,7 +126,9 @@ WORKER_STATE_ACTIVE: WorkerState.ValueType  # 1
 WORKER_STATE_DRAINING: WorkerState.ValueType  # 2
 """It gets no new work."""
 WORKER_STATE_SILENT: WorkerState.ValueType  # 3
-"""It was silent for too long."""
+"""No call of it waits, it holds no lease and was not heard of for 10 s. It
+gets work when it asks; after `worker_ttl` it is forgotten.
+"""
 Global___WorkerState: _TypeAlias = WorkerState  # noqa: Y015
 
 @_typing.final
@@ -1875,7 +1879,7 @@ class Worker(_message.Message):
 
     @_builtins.property
     def last_seen_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was last heard of."""
+        """When it was last heard of; the time of the answer while a call of it waits."""
 
     def __init__(
         self,
