@@ -11,6 +11,7 @@ from collections import deque
 from scheduler_service.core import request as requests
 from scheduler_service.core import state as core
 from scheduler_service.core.decisions import RequestState
+from scheduler_service.core.policy import UserSettings
 from scheduler_service.core.windows import SlidingMax
 from scheduler_service.oracle import Oracle
 from scheduler_service.oracle.ledger import Lease, Pool, Quota, Request, User, Worker
@@ -68,7 +69,7 @@ def _fill(window: deque[int], known: SlidingMax) -> None:
 
 
 def _user(known: core.Pool, user_id: str) -> User:
-    settings = known.settings.get(user_id, core.UserSettings())
+    settings = known.settings.get(user_id, UserSettings())
     flow = known.flows.get(user_id)
     user = User(
         user_id,

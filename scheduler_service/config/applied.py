@@ -28,8 +28,8 @@ from scheduler_service.config.loading import ConfigRefused
 from scheduler_service.config.pools import POLICY_KEYS, policy_of
 from scheduler_service.core import commands as c
 from scheduler_service.core.errors import InvalidCommand
-from scheduler_service.core.policy import POOLS_MAX, PRESETS, PoolPolicy
-from scheduler_service.core.state import Pool, State, UserSettings
+from scheduler_service.core.policy import POOLS_MAX, PRESETS, PoolPolicy, UserSettings
+from scheduler_service.core.state import Pool, State
 
 PEER = "config"
 """Whom the log names for changes that come from the configuration."""

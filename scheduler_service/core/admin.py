@@ -9,9 +9,9 @@ from scheduler_service.core.dead_letters import drop_dead_letter, drop_oldest
 from scheduler_service.core.errors import Conflict, LimitReached, Unknown, WrongState
 from scheduler_service.core.lifecycle import rejoin_freed
 from scheduler_service.core.phrases import count_text
-from scheduler_service.core.policy import POOLS_MAX, WORKERS_MAX
+from scheduler_service.core.policy import POOLS_MAX, WORKERS_MAX, UserSettings
 from scheduler_service.core.recording import record
-from scheduler_service.core.state import Flow, Pool, State, UserSettings
+from scheduler_service.core.state import Flow, Pool, State
 
 _NAMES_MAX = 5
 """Workers named in a refusal."""

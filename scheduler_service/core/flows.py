@@ -8,9 +8,10 @@ from heapq import heappop, heappush
 
 from scheduler_service.core.backlog import OUT
 from scheduler_service.core.decisions import RequestState
+from scheduler_service.core.gone import Gone
 from scheduler_service.core.held import HeldIndex
 from scheduler_service.core.policy import PredictedClass
-from scheduler_service.core.request import Gone, Request
+from scheduler_service.core.request import Request
 from scheduler_service.core.state import Flow, Pool, State
 
 _SHORT = PredictedClass.SHORT

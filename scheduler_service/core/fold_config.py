@@ -8,8 +8,8 @@ from scheduler_service.core import flows as fl
 from scheduler_service.core import timers
 from scheduler_service.core.backlog import OUT, Backlog
 from scheduler_service.core.charge import rescaled_residual, slack_for
-from scheduler_service.core.policy import PoolMode, PredictedClass
-from scheduler_service.core.state import Flow, Pool, State, UserSettings, Worker
+from scheduler_service.core.policy import PoolMode, PredictedClass, UserSettings
+from scheduler_service.core.state import Flow, Pool, State, Worker
 
 _SHORT = PredictedClass.SHORT
 

@@ -3,6 +3,8 @@
 None of it changes a meter (SFQ §2.6, §5.1).
 """
 
+from typing import TYPE_CHECKING
+
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.admission import pool_named
@@ -18,8 +20,11 @@ from scheduler_service.core.errors import (
 from scheduler_service.core.flows import may_be_selected, quota_holder, remembered
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PoolMode, PredictedClass
 from scheduler_service.core.recording import after_leaving, record
-from scheduler_service.core.request import Gone, Request
+from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool, State
+
+if TYPE_CHECKING:
+    from scheduler_service.core.gone import Gone
 
 _GIVEN_BACK = d.Outcome.GIVEN_BACK
 _OUTCOME_SUCCEEDED = d.Outcome.SUCCEEDED

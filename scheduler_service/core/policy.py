@@ -291,3 +291,19 @@ def violations(policy: PoolPolicy) -> list[tuple[str, str]]:
     if policy.prompt_cost_milli == 0 and policy.output_cost_milli == 0:
         found.append(("prompt_cost_milli", "must not be 0 together with output_cost_milli"))
     return found
+
+
+class UserSettings(msgspec.Struct, gc=False):
+    """Configuration of a user that outlives its flow.
+
+    Attributes:
+        weight_milli: Own weight; 0 takes the pool's default.
+        max_in_flight: Own cap; 0 is none, -1 takes the pool's default.
+        paused: Whether the user is paused.
+        pause_until_ns: When the pause ends; 0 is never.
+    """
+
+    weight_milli: int = 0
+    max_in_flight: int = -1
+    paused: bool = False
+    pause_until_ns: int = 0

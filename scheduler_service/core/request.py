@@ -1,8 +1,7 @@
-"""Requests and their leases as plain data, and what is remembered of those that have ended."""
+"""Requests and their leases as plain data."""
 
 from typing import final
 
-import msgspec
 from mypy_extensions import mypyc_attr
 
 from scheduler_service.core.decisions import RequestState, Rule, Turn
@@ -184,29 +183,3 @@ class Request:
         self.given_back: tuple[str, ...] = ()
         self.newer: Request | None = None
         self.older: Request | None = None
-
-
-class Gone(msgspec.Struct, gc=False):
-    """What is remembered of a request that has ended, for the retention time.
-
-    Attributes:
-        reason: Why it ended; for SUCCEEDED and FAILED the text its worker gave.
-        lease_id: The lease it ended under, or empty.
-        end_ns: When it ended.
-        given_back: Leases of it that their holder gave back.
-    """
-
-    request_id: str
-    user_id: str
-    sequence: int
-    cost: int
-    predicted_class: PredictedClass
-    content_digest: bytes
-    state: RequestState
-    reason: str
-    lease_id: str
-    enqueue_ns: int
-    first_dispatch_ns: int
-    end_ns: int
-    attempts: int
-    given_back: tuple[str, ...] = ()

@@ -15,9 +15,10 @@ import msgspec
 from scheduler_service.core import flows as fl
 from scheduler_service.core import timers
 from scheduler_service.core.decisions import Offer, RequestState, Rule, Turn
-from scheduler_service.core.policy import PoolMode, PoolPolicy, PredictedClass
-from scheduler_service.core.request import Gone, Lease, Request
-from scheduler_service.core.state import Flow, Pool, State, UserSettings, Worker
+from scheduler_service.core.gone import Gone
+from scheduler_service.core.policy import PoolMode, PoolPolicy, PredictedClass, UserSettings
+from scheduler_service.core.request import Lease, Request
+from scheduler_service.core.state import Flow, Pool, State, Worker
 
 VERSION = 1
 

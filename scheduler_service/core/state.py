@@ -12,7 +12,6 @@ these classes.
 from collections import deque
 from typing import TYPE_CHECKING, final
 
-import msgspec
 from mypy_extensions import mypyc_attr
 
 from scheduler_service.core.backlog import Backlog
@@ -20,11 +19,13 @@ from scheduler_service.core.decisions import Offer
 from scheduler_service.core.policy import (
     RECENT_DISPATCHES,
     PoolPolicy,
+    UserSettings,
 )
-from scheduler_service.core.request import Gone, Request
+from scheduler_service.core.request import Request
 from scheduler_service.core.windows import ReferenceSample, SlidingMax
 
 if TYPE_CHECKING:
+    from scheduler_service.core.gone import Gone
     from scheduler_service.core.held import HeldIndex
 
 
@@ -106,22 +107,6 @@ class Flow:
         if short is None or (long is not None and long.sequence > short.sequence):
             return long
         return short
-
-
-class UserSettings(msgspec.Struct, gc=False):
-    """Configuration of a user that outlives its flow.
-
-    Attributes:
-        weight_milli: Own weight; 0 takes the pool's default.
-        max_in_flight: Own cap; 0 is none, -1 takes the pool's default.
-        paused: Whether the user is paused.
-        pause_until_ns: When the pause ends; 0 is never.
-    """
-
-    weight_milli: int = 0
-    max_in_flight: int = -1
-    paused: bool = False
-    pause_until_ns: int = 0
 
 
 class Pool:

@@ -109,8 +109,13 @@ class Acquiring:
     ) -> None:
         app = self._app
         event = asyncio.Event()
+
+        def woken() -> None:
+            follower.woken()
+            event.set()
+
         app.attendance.attend(pool, request_id)
-        app.watch.watch(pool, request_id, event.set)
+        app.watch.watch(pool, request_id, woken)
         self.refresher.add(event.set)
         gone = True
         try:
@@ -118,7 +123,7 @@ class Acquiring:
             gone = False
         finally:
             self.refresher.remove(event.set)
-            app.watch.unwatch(pool, request_id, event.set)
+            app.watch.unwatch(pool, request_id, woken)
             app.attendance.leave(pool, request_id, gone=gone, lease_id=follower.undelivered)
 
     async def _tell(self, follower: Follower, event: asyncio.Event, context: Context) -> None:
@@ -131,6 +136,8 @@ class Acquiring:
                 await say(context, self._message(news), news, follower)
                 if news.last:
                     return
+                if news.granted is not None:
+                    continue
             if app.readiness.phase is Phase.DRAINING:
                 raise NotReady("DRAINING", "The service is stopping.")
             await event.wait()

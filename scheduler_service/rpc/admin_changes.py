@@ -8,8 +8,7 @@ from scheduler_service.app.limits import POOLS_MAX
 from scheduler_service.app.policies import policy_digest
 from scheduler_service.core import commands as c
 from scheduler_service.core.errors import Conflict, LimitReached
-from scheduler_service.core.policy import WEIGHT_MILLI_MAX, PoolPolicy
-from scheduler_service.core.state import UserSettings
+from scheduler_service.core.policy import WEIGHT_MILLI_MAX, PoolPolicy, UserSettings
 from scheduler_service.rpc.admin_desk import AdminDesk, checked, require_all_users, require_known
 from scheduler_service.rpc.convert_admin import pool_message, user_message
 from scheduler_service.rpc.convert_policy import created_policy, updated_policy

@@ -11,7 +11,8 @@ from scheduler_service.app.observation import Observation
 from scheduler_service.core import snapshot
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.flows import remembered
-from scheduler_service.core.request import Gone, Request
+from scheduler_service.core.gone import Gone
+from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool
 from scheduler_service.rpc import convert
 from scheduler_service.rpc.admin_desk import AdminDesk, require_known

@@ -7,7 +7,8 @@ from scheduler_service.app.observation import Observation, service_version
 from scheduler_service.app.tally import PoolTally
 from scheduler_service.core import flows as fl
 from scheduler_service.core.decisions import LeaseEndCause
-from scheduler_service.core.state import Pool, UserSettings
+from scheduler_service.core.policy import UserSettings
+from scheduler_service.core.state import Pool
 from scheduler_service.estimator.learning import Errors
 from scheduler_service.rpc.audit_servicer import head_message
 from scheduler_service.rpc.convert import duration, timestamp

@@ -1,21 +1,24 @@
 """What happens to a request whose caller waits for its turn, as messages.
 
-Shared by `Acquire` and `GatewaySession`.  A `Follower` looks at its request when it is woken, in
-the turn of the decision, and says what is new; the time left on a lease is filled in when the
-message is sent.
+Shared by `Acquire` and `GatewaySession`.  A `Follower` looks at its request when its caller can be
+told something, and says what is new; the time left on a lease is filled in when the message is
+sent.  A grant is noted when it is made: its worker may be done before the caller has been told.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.application import Application
 from scheduler_service.core import commands as c
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.policy import PoolMode
-from scheduler_service.core.request import Gone, Request
+from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool
 from scheduler_service.rpc import convert
+
+if TYPE_CHECKING:
+    from scheduler_service.core.gone import Gone
 
 _ENDED_UNKNOWN = "FORGOTTEN"
 
@@ -68,6 +71,17 @@ class Follower:
         self._sent_lease_id = ""
         self._waited = False
         self._told: tuple[int, int] | None = None
+        self._grant: Event | None = None
+
+    def woken(self) -> None:
+        """Notes a worker's grant; to be called in the turn of every decision about the request."""
+        pool = self._app.engine.state.pools.get(self._pool_name)
+        request = None if pool is None else pool.requests.get(self._request_id)
+        if pool is None or request is None or request.lease is None:
+            return
+        # A gate's grant may have to be made longer, which is a decision; and nobody else ends it.
+        if pool.policy.mode is not PoolMode.GATE and request.lease.lease_id != self._lease_id:
+            self._grant = self._granted(pool, request)
 
     def primed(self) -> bool:
         """Takes the answer to the acceptance as told; returns whether there is more to tell."""
@@ -93,7 +107,14 @@ class Follower:
         return request.lease.lease_id
 
     def news(self) -> Event | None:
-        """Returns what is new, as the state shows it now; nothing if nothing is."""
+        """Returns what is new; nothing if nothing is.
+
+        That is a grant that was noted, else what the state shows now.  After a grant there may be
+        more at once.
+        """
+        noted, self._grant = self._grant, None
+        if noted is not None:
+            return noted
         state = self._app.engine.state
         pool = state.pools.get(self._pool_name)
         request = None if pool is None else pool.requests.get(self._request_id)

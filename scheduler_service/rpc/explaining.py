@@ -12,9 +12,10 @@ from scheduler_service.core import decisions as d
 from scheduler_service.core.admission import pool_named
 from scheduler_service.core.errors import InvalidCommand, Unknown
 from scheduler_service.core.explain import explain
+from scheduler_service.core.gone import Gone
 from scheduler_service.core.outlook import Outlook, why_waiting
 from scheduler_service.core.phrases import Explanation, Fact, seconds_value, time_text
-from scheduler_service.core.request import Gone, Request
+from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool
 from scheduler_service.rpc.convert_decision import decision_message
 from scheduler_service.rpc.identity import Identity

@@ -166,6 +166,8 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
         follower = Follower(self.app, pool, request_id, accepted, lambda: self._lease_ns)
 
         def wake() -> None:
+            if self._credits > 0:  # without, the latest is told when there are some again
+                follower.woken()
             self._changed[key] = None
             self.wake()
 
@@ -204,6 +206,8 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
             if event is not None:
                 news.events.append((key, event))
                 self._credits -= 1
+                if event.granted is not None and not event.last:
+                    self._changed[key] = None  # there may be more
         return news
 
     async def messages(self, news: _News) -> AsyncIterator[pb.GatewaySessionResponse]:

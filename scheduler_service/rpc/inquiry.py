@@ -14,8 +14,9 @@ from scheduler_service.core.admission import pool_named
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.errors import Unknown
 from scheduler_service.core.flows import remembered
+from scheduler_service.core.gone import Gone
 from scheduler_service.core.outlook import why_waiting
-from scheduler_service.core.request import Gone, Request
+from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool
 from scheduler_service.rpc import convert
 from scheduler_service.rpc.calls import Context, peer_of, remaining_ns

@@ -7,9 +7,9 @@ from scheduler_service.config import AppliedFiles, ConfigRefused, digest_of, pla
 from scheduler_service.config.pools import policy_of
 from scheduler_service.core import commands as c
 from scheduler_service.core import policy as core_policy
-from scheduler_service.core.policy import PRESETS
+from scheduler_service.core.policy import PRESETS, UserSettings
 from scheduler_service.core.scheduler import apply
-from scheduler_service.core.state import State, UserSettings
+from scheduler_service.core.state import State
 
 
 def _state(**pools):
