@@ -102,6 +102,7 @@ def logarithmic(axis: Any) -> None:
     """Makes a vertical axis logarithmic, with plain numbers at its powers of ten."""
     axis.set_yscale("log")
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+    axis.yaxis.set_minor_formatter("")
 
 
 @contextmanager
