@@ -118,7 +118,7 @@ class EstimateSpec(msgspec.Struct, frozen=True):
     slowdown: float = 1.0
 
 
-class RunSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+class RunSpec(msgspec.Struct, frozen=True):
     """One run.
 
     Attributes:

@@ -1,6 +1,9 @@
 """The two documents' experiments, in small."""
 
 import dataclasses
+import pickle
+
+import msgspec
 
 from scheduler_service.sim import plots
 from scheduler_service.sim.pool import Results, run_all
@@ -104,6 +107,15 @@ def test_results_are_kept_and_resumed(tmp_path):
     assert again.missing([spec, other]) == [other]
     assert again[spec]["unfinished"] == 0
     assert key_of(spec) != key_of(RunSpec(spec.stream, MethodSpec("paper:psf")))
+
+
+def test_a_run_has_the_same_key_in_every_process():
+    """Results are found again by what another process has sent or stored."""
+    spec = RunSpec(StreamSpec(rate=31.0), MethodSpec("paper:fcfs"))
+    sent = msgspec.json.decode(msgspec.json.encode(spec), type=RunSpec)
+    pickled = pickle.loads(pickle.dumps(spec))  # noqa: S301 - our own, as the pool of processes does
+
+    assert key_of(spec) == key_of(sent) == key_of(pickled)
 
 
 def test_an_experiment_makes_a_report(tmp_path):
