@@ -39,7 +39,7 @@ def test_killed_at_any_moment_it_starts_again_with_everything_acknowledged(
             seed,
             durability=durability,
             snapshot_records=150,
-            retention_bytes=10_000,
+            retention_bytes=3_000,
         )
         if number % 2 == 0:
             told = kill_after(arguments, rng.randrange(1, 400))
