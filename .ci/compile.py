@@ -33,8 +33,9 @@ def modules(root: Path) -> list[Path]:
 
 def compile_core(root: Path, out: Path) -> list[Path]:
     """Compiles the core below `root`; returns the libraries, at their places below `out`."""
-    from mypyc.build import mypycify  # noqa: PLC0415 - only there when something is compiled
-    from setuptools import Distribution  # noqa: PLC0415
+    # The builder loads this module to ask what it requires, before that is installed.
+    from mypyc.build import mypycify  # noqa: PLC0415 - see above
+    from setuptools import Distribution  # noqa: PLC0415 - see above
 
     with tempfile.TemporaryDirectory() as scratch:
         options = ["--config-file", str(root / ".ci" / "compile.ini"), "--cache-dir", scratch]

@@ -114,7 +114,7 @@ class MemoryStore:
         del self._groups[:count], self._ends[:count]
         return count
 
-    def upkeep(self, *, idle: bool) -> bool:  # noqa: ARG002 - part of the protocol
+    def upkeep(self, *, idle: bool) -> bool:  # noqa: ARG002 - stores on a disk need it
         """Has nothing to do."""
         return False
 

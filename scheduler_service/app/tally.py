@@ -161,10 +161,10 @@ class Tally:
         for x in decisions:
             kind = type(x)
             counts[kind] = counts.get(kind, 0) + 1
-            if kind is d.Dispatched:
-                pools[x.pool].tally_dispatch(x)  # type: ignore[union-attr,arg-type]
-            elif kind is d.Accepted:
-                pools[x.pool].accepted += 1  # type: ignore[union-attr]
+            if isinstance(x, d.Dispatched):
+                pools[x.pool].tally_dispatch(x)
+            elif isinstance(x, d.Accepted):
+                pools[x.pool].accepted += 1
             elif kind in _RARER:
                 self._rarer(x)
 

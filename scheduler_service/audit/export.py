@@ -94,8 +94,9 @@ def write_json(
     """
     count = 0
     with _whole(path) as file:
-        for count, message in enumerate(messages, 1):  # noqa: B007 - the last one is the count
+        for message in messages:
             file.write(json.dumps(plain(message), ensure_ascii=False).encode() + b"\n")
+            count += 1
     return count
 
 

@@ -19,7 +19,7 @@ class Backoff:
     def pause(self) -> float:
         """Returns the next pause in seconds."""
         pause, self._next = self._next, min(self._next * 2, self._longest)
-        return min(pause, self._longest) * random.uniform(0.5, 1)  # noqa: S311 - jitter
+        return min(pause, self._longest) * random.uniform(0.5, 1)  # noqa: S311 - spreads retries, hides nothing
 
     def reset(self) -> None:
         """Begins anew, after a success."""

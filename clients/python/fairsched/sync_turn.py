@@ -127,7 +127,7 @@ class Acquire:
         self._on_queued = on_queued
         self._stream: SyncStream[pb.AcquireResponse] | None = None
         self._accepted = False
-        self._late = False
+        self._late = threading.Event()
         self._turn: Turn | None = None
 
     def __enter__(self) -> Turn:
@@ -217,7 +217,7 @@ class Acquire:
         try:
             return self._granted()
         except errors.FairschedError as error:
-            if not self._late:
+            if not self._late.is_set():
                 raise
             message = f"no word from the service within {limit:g} s"
             raise errors.deadline(message) from error
@@ -225,7 +225,7 @@ class Acquire:
             timer.cancel()
 
     def _give_up(self) -> None:
-        self._late = True
+        self._late.set()
         self._drop()
 
     def _granted(self) -> pb.AcquireGranted:
@@ -238,9 +238,9 @@ class Acquire:
                 away_since = away_since or time.monotonic()
                 pause = backoff.pause()
                 away = time.monotonic() + pause - away_since
-                if self._late or not self._accepted or away > self._client.resume_within:
+                if self._late.is_set() or not self._accepted or away > self._client.resume_within:
                     raise
-            time.sleep(pause)
+            self._late.wait(pause)
 
     def _listen(self) -> pb.AcquireGranted:
         """Returns the next grant; opens the stream if there is none."""

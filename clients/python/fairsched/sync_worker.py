@@ -275,7 +275,8 @@ class Worker:
             if self._report():
                 backoff.reset()
             else:
-                time.sleep(backoff.pause())
+                with self._changed:
+                    self._changed.wait_for(lambda: self._ended, backoff.pause())
 
     def _report(self) -> bool:
         with self._changed:
@@ -315,7 +316,7 @@ class Worker:
         last, backoff = time.monotonic() + LAST_REPORT_S, Backoff()
         while self._completions and time.monotonic() < last:
             if not self._report():
-                time.sleep(backoff.pause())
+                time.sleep(backoff.pause())  # the last thread of this worker: nothing can wake it
 
 
 @contextlib.contextmanager
