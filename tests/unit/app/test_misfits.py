@@ -13,17 +13,7 @@ from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.outlook import WaitCause
 from scheduler_service.core.policy import PRESETS, Placement
-from tests.support.engines import Rig
 from tests.support.watched import LARGE, SECOND_NS, SMALL, Watched
-
-
-@pytest.fixture
-async def rig():
-    """An engine."""
-    rig = Rig()
-    rig.engine.start()
-    yield rig
-    await rig.engine.close()
 
 
 async def test_a_stall_blocks_what_waits_behind_it(rig):

@@ -12,17 +12,7 @@ from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import SchedulerError
 from scheduler_service.core.policy import PRESETS, Placement, PoolPolicy
-from tests.support.engines import Rig
 from tests.support.watched import LARGE, SECOND_NS, SMALL, Watched
-
-
-@pytest.fixture
-async def rig():
-    """An engine."""
-    rig = Rig()
-    rig.engine.start()
-    yield rig
-    await rig.engine.close()
 
 
 async def test_memory_of_misfits_is_bounded(rig):

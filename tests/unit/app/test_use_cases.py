@@ -13,7 +13,7 @@ from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import NotReady
 from scheduler_service.core.outlook import WaitCause
 from scheduler_service.core.policy import PoolMode, PoolPolicy
-from tests.support.engines import Rig
+from tests.support.engines import running
 
 SECOND_NS = 10**9
 
@@ -21,11 +21,9 @@ SECOND_NS = 10**9
 @pytest.fixture
 async def rig():
     """An engine with one pool."""
-    rig = Rig()
-    rig.engine.start()
-    rig.create_pool()
-    yield rig
-    await rig.engine.close()
+    async with running() as rig:
+        rig.create_pool()
+        yield rig
 
 
 def _pool(rig):
