@@ -22,3 +22,18 @@ async def service(tmp_path) -> Live:
     """A service over an empty data directory, with the pool `default`."""
     async with running(tmp_path / "data") as live:
         yield live
+
+
+@pytest.fixture
+def worked(service):
+    """A service that has done some work for three users."""
+
+    async def work():
+        for number in range(30):
+            await service.enqueue(f"r{number}", f"u{number % 3}", cost=1 + number)
+        answer = await service.next(max_dispatches=10)
+        for dispatch in answer.dispatches[:5]:
+            await service.complete(dispatch.lease_id)
+        return service
+
+    return work

@@ -1,4 +1,4 @@
-"""AuditService: pages, streams and explanations of the decision log, over real gRPC."""
+"""AuditService: pages and streams of the decision log, over real gRPC."""
 
 import asyncio
 from hashlib import sha256
@@ -9,44 +9,15 @@ import pytest_asyncio
 
 from fairsched.v1 import audit_service_pb2 as pb
 from fairsched.v1 import audit_service_pb2_grpc, decision_pb2
-from fairsched.v1 import scheduler_service_pb2 as scheduler_pb
 from scheduler_service.app.memory import MemoryStore
-from scheduler_service.core import commands as c
 from scheduler_service.rpc import audit_servicer
-from tests.support.live import POOL, refusal_of, refused, running
+from tests.support.decided import list_all, pause_often
+from tests.support.live import refusal_of, refused, running
 
 ACCEPTED = decision_pb2.DECISION_KIND_ACCEPTED
 DISPATCHED = decision_pb2.DECISION_KIND_DISPATCHED
 LEASE_ENDED = decision_pb2.DECISION_KIND_LEASE_ENDED
 COMPLETED = decision_pb2.DECISION_KIND_COMPLETED
-
-
-@pytest.fixture
-def worked(service):
-    """A service that has done some work for three users."""
-
-    async def work():
-        for number in range(30):
-            await service.enqueue(f"r{number}", f"u{number % 3}", cost=1 + number)
-        answer = await service.next(max_dispatches=10)
-        for dispatch in answer.dispatches[:5]:
-            await service.complete(dispatch.lease_id)
-        return service
-
-    return work
-
-
-async def _list_all(live, **fields):
-    """Returns every decision, page by page."""
-    found, token = [], ""
-    while True:
-        request = pb.ListDecisionsRequest(page_token=token, **fields)
-        page = await live.audit.ListDecisions(request)
-        assert len(page.decisions) <= (fields.get("page_size") or 100)
-        found += page.decisions
-        token = page.next_page_token
-        if not token:
-            return found
 
 
 async def _watch(live, until, **fields):
@@ -61,14 +32,6 @@ async def _watch(live, until, **fields):
     raise AssertionError("the stream ended")
 
 
-def _pause(engine, user_id: str, count: int) -> None:
-    """Takes two decisions that leave nothing behind, `count` times."""
-    for _ in range(count):
-        now_ns = engine.now_ns()
-        engine.apply(c.Pause(now_ns=now_ns, pool=POOL, user_id=user_id))
-        engine.apply(c.Resume(now_ns=now_ns, pool=POOL, user_id=user_id))
-
-
 # -- pages --------------------------------------------------------------------------------------
 
 
@@ -76,7 +39,7 @@ def _pause(engine, user_id: str, count: int) -> None:
 async def test_pages_hold_every_decision_once(worked, page_size):
     """Whatever the page size, the pages together are the log, dense and in order."""
     live = await worked()
-    found = await _list_all(live, page_size=page_size)
+    found = await list_all(live, page_size=page_size)
 
     assert [x.sequence for x in found] == list(range(1, live.engine.state.sequence + 1))
 
@@ -84,7 +47,7 @@ async def test_pages_hold_every_decision_once(worked, page_size):
 async def test_a_reader_can_check_the_chain_itself(worked):
     """With the stored records a reader computes every hash, up to the head it was told."""
     live = await worked()
-    found = await _list_all(live, include_records=True)
+    found = await list_all(live, include_records=True)
     head = (await live.audit.ListDecisions(pb.ListDecisionsRequest(page_size=1))).head
 
     chain_hash = bytes(32)
@@ -110,13 +73,13 @@ async def test_a_reader_can_check_the_chain_itself(worked):
 async def test_filters(worked, filters, wanted):
     """A filter leaves exactly the decisions that match all of it."""
     live = await worked()
-    whole = await _list_all(live)
+    whole = await list_all(live)
     if wanted is None:
 
         def wanted(x):
             return x.user_id == "u1" and x.kind in {COMPLETED, ACCEPTED}
 
-    found = await _list_all(live, filter=pb.DecisionFilter(**filters), page_size=3)
+    found = await list_all(live, filter=pb.DecisionFilter(**filters), page_size=3)
 
     assert found == [x for x in whole if wanted(x)]
     assert bool(found) != (filters == {"pools": ["nowhere"]})
@@ -125,11 +88,11 @@ async def test_filters(worked, filters, wanted):
 async def test_a_span_of_time(worked):
     """A start and an end leave what was decided between them."""
     live = await worked()
-    whole = await _list_all(live)
+    whole = await list_all(live)
     start, end = whole[10].time, whole[30].time
     filters = pb.DecisionFilter(start_time=start, end_time=end)
 
-    found = await _list_all(live, filter=filters, page_size=4)
+    found = await list_all(live, filter=filters, page_size=4)
 
     times = [x.time.ToNanoseconds() for x in whole]
     low, high = start.ToNanoseconds(), end.ToNanoseconds()
@@ -183,7 +146,7 @@ async def test_a_watch_follows(worked):
     found = await asyncio.wait_for(watching, 10)
 
     assert [x.sequence for x in found][: before + 5] == list(range(1, before + 6))
-    assert found == (await _list_all(live))[: len(found)]
+    assert found == (await list_all(live))[: len(found)]
 
 
 async def test_a_watch_begins_with_the_next_decision(service):
@@ -227,7 +190,7 @@ async def test_resuming_after_a_restart_leaves_no_gap(tmp_path):
         await live.enqueue("later")
         end = live.engine.state.sequence
         rest = await _watch(live, end, after_sequence=seen[-1].sequence)
-        whole = await _list_all(live)
+        whole = await list_all(live)
 
     assert seen + rest == whole
     assert rest[0].previous_hash == seen[-1].hash
@@ -255,7 +218,7 @@ async def test_pruned_while_away(tmp_path):
             ),
             await refused(live.audit.ExplainDecision(pb.ExplainDecisionRequest(sequence=3))),
         ]
-        rest = await _list_all(live, after_sequence=oldest - 1)
+        rest = await list_all(live, after_sequence=oldest - 1)
 
     assert {r.code for r in refusals} == {grpc.StatusCode.OUT_OF_RANGE}
     assert {r.metadata["firstSequence"] for r in refusals} == {str(oldest)}
@@ -300,7 +263,7 @@ async def test_a_watcher_that_takes_nothing_is_cut_and_resumes(service, narrow, 
     """A watcher that stops reading is cut with a status, and goes on without a gap."""
     monkeypatch.setattr(audit_servicer, "WRITE_SECONDS", 0.2)
     for _ in range(20):
-        _pause(service.engine, "u" * 250, 200)
+        pause_often(service.engine, "u" * 250, 200)
         await service.engine.durable()
     call = narrow.WatchDecisions(pb.WatchDecisionsRequest(after_sequence=0))
     first = await call.read()
@@ -329,130 +292,3 @@ async def test_stopping_ends_watches_with_a_status(tmp_path):
     assert {r.code for r in refusals} == {grpc.StatusCode.UNAVAILABLE}
     assert {r.reason for r in refusals} == {"DRAINING"}
     assert not [event for event, _ in live.events if event in {"rpc.failed", "task.failed"}]
-
-
-# -- explanations -------------------------------------------------------------------------------
-
-
-def _explain(live, request_id=None, sequence=0):
-    if request_id is None:
-        return live.audit.ExplainDecision(pb.ExplainDecisionRequest(sequence=sequence))
-    key = pb.RequestKey(pool=POOL, request_id=request_id)
-    return live.audit.ExplainDecision(pb.ExplainDecisionRequest(request=key))
-
-
-async def test_explain_a_dispatch(worked):
-    """A dispatch is explained by its sequence and by its request, alike."""
-    live = await worked()
-    dispatch = (await _list_all(live, filter=pb.DecisionFilter(kinds=[DISPATCHED])))[7]
-
-    by_sequence = await _explain(live, sequence=dispatch.sequence)
-    by_request = await _explain(live, dispatch.request_id)
-
-    assert by_sequence == by_request
-    assert by_sequence.decision == dispatch
-    assert f"Request '{dispatch.request_id}' of user '{dispatch.user_id}'" in by_sequence.text
-    assert {"turn", "rule", "meter_before_micros"} <= {f.name for f in by_sequence.facts}
-    assert list(by_sequence.related_sequences) == [dispatch.dispatched.request_sequence]
-
-
-@pytest.mark.parametrize("known", [True, False], ids=["alive", "forgotten"])
-async def test_explain_names_the_worker_of_a_session(service, known):
-    """A session is called by its worker's own id, also when only the log still knows it."""
-    sessions = []
-    await service.enqueue("r")
-    for name in ("gpu-0", "gpu-1"):
-        register = scheduler_pb.RegisterWorkerRequest(worker_id=name, pools=[POOL])
-        sessions.append((await service.scheduler.RegisterWorker(register)).session_id)
-        (dispatch,) = (await service.next(session_id=sessions[-1])).dispatches
-        given_back = name == "gpu-0"
-        outcome = "OUTCOME_GIVEN_BACK" if given_back else "OUTCOME_SUCCEEDED"
-        await service.complete(dispatch.lease_id, decision_pb2.Outcome.Value(outcome))
-    _pause(service.engine, "u", 1500)
-    if not known:
-        for session in sessions:
-            del service.engine.state.workers[session]
-    reply = await _explain(service, "r")
-    ended = await _list_all(service, filter=pb.DecisionFilter(kinds=[LEASE_ENDED]))
-    lost = await _explain(service, sequence=ended[0].sequence)
-    facts = {fact.name: fact.value for fact in reply.facts}
-
-    assert f"went to worker 'gpu-1' ({sessions[1]}), " in reply.text
-    assert (facts["worker_id"], facts["worker"]) == ("gpu-1", sessions[1])
-    assert f"lost its lease of worker 'gpu-0' ({sessions[0]})" in lost.text
-    assert reply.decision.dispatched.worker == sessions[1]
-
-
-async def test_explain_what_waits(worked):
-    """A waiting request is told what goes first, and what holds it back once something does."""
-    live = await worked()
-    waiting = next(iter(live.engine.state.pools[POOL].requests.values()))
-    while waiting.state != decision_pb2.REQUEST_STATE_WAITING:
-        waiting = waiting.newer or next(
-            r for r in live.engine.state.pools[POOL].requests.values() if r.lease is None
-        )
-    turn = await _explain(live, waiting.request_id)
-    now_ns = live.engine.now_ns()
-    live.engine.apply(c.Pause(now_ns=now_ns, pool=POOL))
-    await asyncio.sleep(0.02)
-    paused = await _explain(live, waiting.request_id)
-
-    assert not turn.HasField("decision")
-    assert "still waits" in turn.text
-    assert "the pool's pause to end" in paused.text
-    assert "it was held back for" in paused.text
-    assert list(turn.related_sequences) == [waiting.sequence]
-
-
-async def test_explain_what_is_over(worked):
-    """An ended request is explained by its dispatch and its end, from the log."""
-    live = await worked()
-    over = (await _list_all(live, filter=pb.DecisionFilter(kinds=[COMPLETED])))[0]
-    reply = await _explain(live, over.request_id)
-    history = await _list_all(live, filter=pb.DecisionFilter(request_ids=[over.request_id]))
-
-    assert reply.decision.kind == DISPATCHED
-    assert reply.text.endswith("Its charge stays as it was: nothing is settled.")
-    assert {reply.decision.sequence, *reply.related_sequences} == {x.sequence for x in history}
-
-
-async def test_explain_what_was_never_dispatched(service):
-    """A cancelled request is explained by its end."""
-    await service.enqueue("gone")
-    now_ns = service.engine.now_ns()
-    service.engine.apply(c.Cancel(now_ns=now_ns, pool=POOL, request_id="gone"))
-    reply = await _explain(service, "gone")
-
-    assert reply.decision.kind == decision_pb2.DECISION_KIND_ENDED
-    assert "was cancelled (CALLER)" in reply.text
-
-
-@pytest.mark.parametrize(
-    ("request_", "code", "reason"),
-    [
-        ({"sequence": 10**6}, grpc.StatusCode.NOT_FOUND, "SEQUENCE_UNKNOWN"),
-        ({"sequence": -1}, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELDS"),
-        ({}, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELDS"),
-        (
-            {"request": pb.RequestKey(pool=POOL, request_id="x")},
-            grpc.StatusCode.NOT_FOUND,
-            "REQUEST_UNKNOWN",
-        ),
-        (
-            {"request": pb.RequestKey(pool="x", request_id="x")},
-            grpc.StatusCode.NOT_FOUND,
-            "POOL_UNKNOWN",
-        ),
-        (
-            {"request": pb.RequestKey()},
-            grpc.StatusCode.INVALID_ARGUMENT,
-            "INVALID_FIELDS",
-        ),
-    ],
-    ids=str,
-)
-async def test_nothing_to_explain(service, request_, code, reason):
-    """What is not there is refused with its reason."""
-    refusal = await refused(service.audit.ExplainDecision(pb.ExplainDecisionRequest(**request_)))
-
-    assert (refusal.code, refusal.reason) == (code, reason)

@@ -1,4 +1,4 @@
-"""What both sessions promise: an end when the service stops, and patience with who does not read."""
+"""What both sessions promise: an end when the service stops, patience with who does not read."""
 
 import asyncio
 

@@ -150,7 +150,7 @@ FAULTS = [
     fault(
         "R104",
         "a page of users has no end",
-        "integration/test_admin.py::test_a_hundred_thousand_users",
+        "integration/test_admin_lists.py::test_a_hundred_thousand_users",
         (
             "scheduler_service/rpc/admin_lists.py",
             "            if len(users) == size or scanned == SCAN_MAX:\n",

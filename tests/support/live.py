@@ -14,9 +14,11 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, PreconditionFail
 from grpc_status import rpc_status
 
 from fairsched.v1 import (
+    admin_service_pb2,
     admin_service_pb2_grpc,
     audit_service_pb2_grpc,
     decision_pb2,
+    policy_pb2,
     scheduler_service_pb2_grpc,
 )
 from fairsched.v1 import scheduler_service_pb2 as pb
@@ -190,3 +192,9 @@ async def running(
             yield Live(service, where.port, channel, events, data_dir)
     finally:
         await service.stop()
+
+
+async def create_pool(live, name="p", **policy):
+    """Creates a pool and returns it."""
+    request = admin_service_pb2.CreatePoolRequest(pool=name, policy=policy_pb2.PoolPolicy(**policy))
+    return (await live.admin.CreatePool(request)).pool
