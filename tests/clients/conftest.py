@@ -77,3 +77,9 @@ async def client(target):
     """An asynchronous client of the shared service."""
     async with AsyncFairsched(target) as made:
         yield made
+
+
+@pytest.fixture(params=[False, True], ids=["calls", "stream"])
+def stream(request) -> bool:
+    """Whether the gateway says everything over one stream."""
+    return request.param

@@ -1,4 +1,4 @@
-"""The asynchronous gateway: turns, their ends, refusals, and what happens while nobody answers."""
+"""The asynchronous gateway: turns, their ends and refusals."""
 
 import asyncio
 
@@ -11,13 +11,7 @@ from fairsched.errors import FairschedError
 from fairsched.v1 import decision_pb2, policy_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from fairsched.v1.decision_pb2 import RequestState
-from tests.clients.service_process import ServiceProcess
-
-
-@pytest.fixture(params=[False, True], ids=["calls", "stream"])
-def stream(request) -> bool:
-    """Whether the gateway says everything over one stream."""
-    return request.param
+from tests.clients.requests import ended
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -25,30 +19,6 @@ async def client(target, stream):
     """An asynchronous client of the shared service."""
     async with AsyncFairsched(target, stream=stream) as made:
         yield made
-
-
-async def ended(client: AsyncFairsched, pool: str, request_id: str) -> pb.RequestInfo:
-    """Returns a request once it has ended."""
-    async with asyncio.timeout(10):
-        state = decision_pb2.REQUEST_STATE_UNSPECIFIED
-        while True:
-            found = await client.get_request(pool, request_id, wait=5, known_state=state)
-            state = found.request.state
-            if found.request.HasField("end_time"):
-                return found.request
-
-
-async def waiting(client: AsyncFairsched, pool: str, request_id: str) -> None:
-    """Returns once a request waits."""
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                found = await client.get_request(pool, request_id)
-            except fairsched.NotFoundError:
-                await asyncio.sleep(0.01)
-                continue
-            assert found.request.state == decision_pb2.REQUEST_STATE_WAITING
-            return
 
 
 async def test_enqueue_is_idempotent(client, pool):
@@ -352,66 +322,3 @@ async def test_turn_can_be_given_to_another_worker(client, make_pool):
     info = await ended(client, pool, request.request_id)
 
     assert info.state == decision_pb2.REQUEST_STATE_SUCCEEDED
-
-
-async def test_wait_survives_a_restart_of_the_service(own_service: ServiceProcess, stream):
-    """A gateway that waits when the service is killed gets its turn from the next one."""
-    async with AsyncFairsched(own_service.target, stream=stream) as client:
-        request = new_request(pool="default", user_id="a", cost=1)
-        turn_taken = asyncio.Event()
-
-        async def wait() -> str:
-            async with client.acquire(request) as turn:
-                turn_taken.set()
-                return turn.worker_id
-
-        task = asyncio.create_task(wait())
-        await waiting(client, "default", request.request_id)
-        await asyncio.to_thread(own_service.kill)
-        await asyncio.to_thread(own_service.start)
-
-        async def handler(job) -> None:
-            await turn_taken.wait()
-
-        worker = client.worker("w", ["default"], handler)
-        running = asyncio.create_task(worker.run())
-        assert await asyncio.wait_for(task, 30) == "w"
-        worker.stop()
-        await running
-        info = await ended(client, "default", request.request_id)
-
-    assert info.state == decision_pb2.REQUEST_STATE_SUCCEEDED
-    assert own_service.stop() == 0
-
-
-NOWHERE = "127.0.0.1:9"
-"""The discard port: nobody listens there."""
-
-
-async def test_closed_refuses_while_nobody_answers(stream):
-    """Without a service a gateway refuses, and counts it."""
-    async with AsyncFairsched(NOWHERE, stream=stream) as client:
-        with pytest.raises(fairsched.UnavailableError):
-            async with client.acquire(new_request(pool="p", user_id="a", cost=1)):
-                pytest.fail("there is no service")
-        with pytest.raises(fairsched.UnavailableError):
-            await client.ready(0.2)
-
-        assert client.local_turns.refused_count == 1
-
-
-async def test_open_passes_through_up_to_its_limit(stream):
-    """Without a service an open gateway gives so many local turns at once, and counts them."""
-    is_open = fairsched.Open(max_local_in_flight=1)
-    async with AsyncFairsched(NOWHERE, on_unavailable=is_open, stream=stream) as client:
-        async with client.acquire(new_request(pool="p", user_id="a", cost=1)) as turn:
-            assert turn.local
-            assert turn.lease_id == ""
-            with pytest.raises(fairsched.UnavailableError):
-                async with client.acquire(new_request(pool="p", user_id="a", cost=1)):
-                    pytest.fail("the limit is one")
-        async with client.acquire(new_request(pool="p", user_id="b", cost=1)) as turn:
-            assert turn.local
-        counts = client.local_turns
-
-        assert (counts.passed_count, counts.refused_count, counts.in_flight_count) == (2, 1, 0)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.support.child import Child
 from tests.support.live import Live, running
 
 HERE = Path(__file__).parent
@@ -37,3 +38,18 @@ def worked(service):
         return service
 
     return work
+
+
+@pytest.fixture
+def child(tmp_path):
+    """Starts services in processes of their own, and ends them all."""
+    children = []
+
+    def start(**fields):
+        data_dir = fields.pop("data_dir", tmp_path / "data")
+        children.append(Child(data_dir, **fields))
+        return children[-1]
+
+    yield start
+    for one in children:
+        one.kill()

@@ -1,4 +1,4 @@
-"""Start, health, reload and stop, of real processes and in this one."""
+"""Start, health and stop, of real processes and in this one."""
 
 import asyncio
 import re
@@ -12,7 +12,6 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from fairsched.v1 import (
     admin_service_pb2,
-    admin_service_pb2_grpc,
     audit_service_pb2,
     scheduler_service_pb2_grpc,
 )
@@ -21,7 +20,6 @@ from scheduler_service.config import load
 from scheduler_service.server import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, Service
 from scheduler_service.server.listening import AddressTakenError, bind
 from scheduler_service.server.service import SERVICES
-from tests.support.child import Child
 from tests.support.live import POOL, refusal_of, refused, running
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -31,21 +29,6 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 async def _health(channel, name=""):
     stub = health_pb2_grpc.HealthStub(channel)
     return (await stub.Check(health_pb2.HealthCheckRequest(service=name))).status
-
-
-@pytest.fixture
-def child(tmp_path):
-    """Starts services in processes of their own, and ends them all."""
-    children = []
-
-    def start(**fields):
-        data_dir = fields.pop("data_dir", tmp_path / "data")
-        children.append(Child(data_dir, **fields))
-        return children[-1]
-
-    yield start
-    for one in children:
-        one.kill()
 
 
 class TestHealth:
@@ -322,73 +305,6 @@ class TestStop:
                 assert (await stub.Enqueue(_request(request_id))).duplicate
 
 
-class TestReload:
-    """SIGHUP: what changed in the file acts; a bad file does nothing."""
-
-    async def test_a_changed_file_acts_at_once(self, child, tmp_path):
-        """Only changed keys act, live changes stand, and it survives a restart (R126)."""
-        file = tmp_path / "config.toml"
-        file.write_text(
-            '[pools.default]\ncost_source = "caller"\nquota_k = 3\nmax_passes = 5\n'
-            "[pools.default.users.alice]\nweight_milli = 2000\n"
-        )
-        one = child(config_file=str(file))
-        port = await one.serving()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            live = admin_pool = _Admin(channel)
-            await live.update(max_passes=9)
-            file.write_text(
-                '[pools.default]\ncost_source = "caller"\nquota_k = 4\nmax_passes = 5\n'
-                '[pools.default.users.bob]\nmax_in_flight = 1\n[pools.extra]\npreset = "sfq"\n'
-            )
-            one.signal(signal.SIGHUP)
-            await _until(lambda: one.reported("config.reloaded"))
-            policy = await admin_pool.policy()
-            assert (policy.quota_k, policy.max_passes) == (4, 9)
-            assert (await admin_pool.user("alice")).weight_milli == 1000
-            assert (await admin_pool.user("bob")).max_in_flight == 1
-            assert (await admin_pool.policy("extra")).preset == "sfq"
-
-            file.write_text("[pools.default]\nquota_k = 0\nmax_passes = 2\n")
-            one.signal(signal.SIGHUP)
-            await _until(lambda: one.reported("config.refused"))
-            policy = await admin_pool.policy()
-            assert (policy.quota_k, policy.max_passes) == (4, 9)
-            (refusal,) = one.reported("config.refused")
-            assert "quota_k" in str(refusal["problems"])
-
-        file.write_text('[pools.default]\ncost_source = "caller"\nquota_k = 4\nmax_passes = 5\n')
-        one.signal(signal.SIGTERM)
-        await one.ended()
-        two = child(config_file=str(file))
-        port = await two.serving()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            policy = await _Admin(channel).policy()
-            assert (policy.quota_k, policy.max_passes) == (4, 9)
-            assert (await _Admin(channel).user("bob")).max_in_flight == 0
-
-    async def test_what_needs_a_restart_is_said(self, child, tmp_path):
-        """Settings that cannot change live are named, the others act."""
-        file = tmp_path / "config.toml"
-        file.write_text("grace_seconds = 5\n")
-        one = child(config_file=str(file))
-        await one.serving()
-        file.write_text('grace_seconds = 6\nlog_level = "warning"\n')
-        one.signal(signal.SIGHUP)
-        await _until(lambda: one.reported("config.needs_restart"))
-
-        (event,) = one.reported("config.needs_restart")
-        assert event["keys"] == ["grace_seconds"]
-
-    async def test_the_first_start_without_a_file_makes_a_pool(self, service):
-        """A newcomer has a pool `default` that takes stated costs, under fair_qba."""
-        admin = _Admin(service.channel)
-        policy = await admin.policy()
-
-        assert policy.preset == "fair_qba"
-        assert policy.cost_source == 2
-
-
 @pytest.mark.slow
 async def test_clients_may_ping(tmp_path):
     """A call that waits and an idle connection survive clients that ping every second (R92)."""
@@ -415,24 +331,6 @@ async def test_clients_may_ping(tmp_path):
         assert len((await waiting).dispatches) == 1
 
 
-class _Admin:
-    """Short ways to look at pools and users."""
-
-    def __init__(self, channel):
-        self._stub = admin_service_pb2_grpc.AdminServiceStub(channel)
-
-    async def policy(self, pool=POOL):
-        answer = await self._stub.GetPool(admin_service_pb2.GetPoolRequest(pool=pool))
-        return answer.pool.policy
-
-    async def update(self, **fields):
-        await self._stub.UpdatePool(admin_service_pb2.UpdatePoolRequest(pool=POOL, policy=fields))
-
-    async def user(self, user_id):
-        request = admin_service_pb2.SetUserRequest(pool=POOL, user_id=user_id)
-        return (await self._stub.SetUser(request)).user
-
-
 def _request(request_id):
     return pb.EnqueueRequest(pool=POOL, user_id="u", request_id=request_id, cost=1)
 
@@ -441,9 +339,3 @@ def _events(one):
     return [
         event for name in ("service.stopping", "service.stopped") for event in one.reported(name)
     ]
-
-
-async def _until(condition):
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.02)

@@ -171,7 +171,7 @@ FAULTS = [
         "R105",
         "clients back off for minutes",
         "clients/test_worker.py::test_work_survives_a_restart_of_the_service"
-        " clients/test_gateway.py::test_wait_survives_a_restart_of_the_service",
+        " clients/test_gateway_away.py::test_wait_survives_a_restart_of_the_service",
         (
             CONNECTION,
             '("grpc.initial_reconnect_backoff_ms", 100)',

@@ -144,7 +144,7 @@ FAULTS = [
     fault(
         "R126",
         "a reload passes over pools that exist",
-        "integration/test_lifecycle.py::test_a_changed_file_acts_at_once",
+        "integration/test_reload.py::test_a_changed_file_acts_at_once",
         (
             "scheduler_service/config/applied.py",
             "        elif policy != pool.policy:\n",

@@ -158,3 +158,10 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+async def until(condition):
+    """Returns once a condition holds."""
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.02)
