@@ -14,9 +14,8 @@ from scheduler_service.app.engine import Engine
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import SchedulerError
-from scheduler_service.core.policy import PoolMode
+from scheduler_service.core.policy import SECOND_NS, PoolMode
 
-_SECOND_NS = 1_000_000_000
 _CANCELS_PER_TURN = 200
 
 
@@ -72,7 +71,7 @@ class Attendance:
             self._grace.cancel()
 
     async def _cancel_after(self, expected: list[tuple[str, str]], grace_ns: int) -> None:
-        await asyncio.sleep(grace_ns / _SECOND_NS)
+        await asyncio.sleep(grace_ns / SECOND_NS)
         for number, (pool, request_id) in enumerate(expected, 1):
             if (pool, request_id) not in self._callers:
                 self._cancel(pool, request_id)

@@ -29,12 +29,12 @@ from scheduler_service.app.ports import Clock, Group, Payload, Reporter, Store
 from scheduler_service.core import decisions as d
 from scheduler_service.core.commands import Command, Tick
 from scheduler_service.core.errors import NotReady, SchedulerError
+from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.core.scheduler import apply
 from scheduler_service.core.state import State
 from scheduler_service.core.timers import next_due
 
-_SECOND_NS = 1_000_000_000
-_LONGEST_SLEEP_NS = 3600 * _SECOND_NS
+_LONGEST_SLEEP_NS = 3600 * SECOND_NS
 _NONCE_HEX = 24
 _NONCES = 256
 
@@ -298,7 +298,7 @@ class Engine:
             return
         delay_ns = min(max(due - self.clock.now_ns(), 0), _LONGEST_SLEEP_NS)
         self._timer_ns = due
-        self._timer = self._loop.call_later(delay_ns / _SECOND_NS, self._on_timer)
+        self._timer = self._loop.call_later(delay_ns / SECOND_NS, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None

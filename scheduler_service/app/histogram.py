@@ -2,12 +2,14 @@
 
 from bisect import bisect_left
 
+from scheduler_service.core.policy import SECOND_NS
+
 _BOUNDS_MICROS = (100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000)
 _BOUNDS_SECONDS = (1, 10)
 
 BOUNDS_NS = (
     *(micros * 1000 for micros in _BOUNDS_MICROS),
-    *(seconds * 1_000_000_000 for seconds in _BOUNDS_SECONDS),
+    *(seconds * SECOND_NS for seconds in _BOUNDS_SECONDS),
 )
 """Upper bounds of the buckets, inclusive: 0.1 ms … 10 s; one more bucket is without end."""
 

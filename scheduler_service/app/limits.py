@@ -5,7 +5,7 @@ What limits a pool (queues, users, leases, waits) is in its policy (`core.policy
 
 from dataclasses import dataclass
 
-SECOND_NS = 1_000_000_000
+from scheduler_service.core.policy import SECOND_NS
 
 ID_BYTES_MAX = 256
 """Length of an id, a label, a key."""

@@ -14,14 +14,14 @@ from scheduler_service.app.engine import Engine
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import SchedulerError
+from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.core.state import Worker
 
 _LOOKS_PER_TTL = 4
 _LONGEST_SECONDS = 5.0
 _SHORTEST_SECONDS = 0.2
-_SECOND_NS = 1_000_000_000
 
-SILENT_AFTER_NS = 10 * _SECOND_NS
+SILENT_AFTER_NS = 10 * SECOND_NS
 """A worker that waits here, holds a lease or gave a sign so lately is no silent one."""
 
 
@@ -77,7 +77,7 @@ class Presence:
     def _ttl_ns(self, command: c.NextDispatch) -> int:
         pools = self._engine.state.pools
         known = [pools[name].policy.worker_ttl_ns for name in command.pools if name in pools]
-        return min(known, default=int(_LONGEST_SECONDS) * _SECOND_NS)
+        return min(known, default=int(_LONGEST_SECONDS) * SECOND_NS)
 
     def _look_within(self, ttl_ns: int) -> None:
         """Looks at all that are present in time for one with this time to live."""
@@ -88,7 +88,7 @@ class Presence:
                 return
             self._timer.cancel()
         self._due_ns = due_ns
-        seconds = min(ttl_ns / _LOOKS_PER_TTL / _SECOND_NS, _LONGEST_SECONDS)
+        seconds = min(ttl_ns / _LOOKS_PER_TTL / SECOND_NS, _LONGEST_SECONDS)
         self._timer = self._loop.call_later(max(seconds, _SHORTEST_SECONDS), self._look)
 
     def _look(self) -> None:

@@ -5,7 +5,8 @@ up to a limit, and falls back when nothing was refused for twice as long.  Whole
 add their own jitter.
 """
 
-_SECOND_NS = 1_000_000_000
+from scheduler_service.core.policy import SECOND_NS
+
 _KEYS_MAX = 10_000
 
 
@@ -38,7 +39,7 @@ class RetryHints:
                 self._levels.clear()
             level = self._levels[key] = _Level(now_ns)
             return level.seconds
-        span_ns = level.seconds * _SECOND_NS
+        span_ns = level.seconds * SECOND_NS
         if now_ns - level.last_ns > 2 * span_ns:
             level.seconds, level.rose_ns = 1, now_ns
         elif now_ns - level.rose_ns >= span_ns:

@@ -23,12 +23,11 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 
 from scheduler_service.app.policies import FIELD_TYPES, policy_from
 from scheduler_service.core.errors import InvalidCommand
-from scheduler_service.core.policy import WEIGHT_MILLI_MAX, PoolPolicy
+from scheduler_service.core.policy import SECOND_NS, WEIGHT_MILLI_MAX, PoolPolicy
 from scheduler_service.rpc.validate import is_id
 
 _NANOS = "_ns"
 _SECONDS = "_seconds"
-_SECOND_NS = 1_000_000_000
 _MAX_IN_FLIGHT = 10**9
 
 
@@ -113,7 +112,7 @@ def stated(entry: Mapping[str, Any]) -> dict[str, object]:
 def _nanoseconds(seconds: Any) -> object:
     """Returns seconds as nanoseconds, exactly as written; what is not finite, as it is."""
     value = Decimal(str(seconds))
-    return int(value * _SECOND_NS) if value.is_finite() else seconds
+    return int(value * SECOND_NS) if value.is_finite() else seconds
 
 
 def policy_of(name: str, entry: Mapping[str, Any], base: PoolPolicy | None = None) -> PoolPolicy:

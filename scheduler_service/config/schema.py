@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from scheduler_service.app.limits import SECOND_NS, Limits
+from scheduler_service.app.limits import Limits
 from scheduler_service.app.ports import Durability
 from scheduler_service.config.pools import PoolEntry, policy_of
 from scheduler_service.core.errors import InvalidCommand
-from scheduler_service.core.policy import POOLS_MAX
+from scheduler_service.core.policy import POOLS_MAX, SECOND_NS
 from scheduler_service.rpc.user_ids import UserIdMode
 from scheduler_service.rpc.validate import is_id
 

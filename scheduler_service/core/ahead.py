@@ -11,9 +11,9 @@ the class order shifts that by up to the slack, shorts forwards and longs backwa
 slack what counts is age, class by class.  Arrivals still to come are left out.
 
 About `BUDGET` requests are looked at, by age the newest first and what runs among them, too; what
-lies behind them is scaled up.  Where that reaches, the
-count at slack 0, and of FCFS and PSF with unbounded slack, is what happens if nothing else arrives;
-elsewhere promotions and the window make it off by some per cent of the backlog (AA: a fifth).
+lies behind them is scaled up.  Where that reaches, the count at slack 0, and of FCFS and PSF with
+unbounded slack, is what happens if nothing else arrives; elsewhere promotions and the window make
+it off by some per cent of the backlog (AA: a fifth).
 """
 
 from collections.abc import Iterator

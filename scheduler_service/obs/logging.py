@@ -23,6 +23,7 @@ import msgspec
 import structlog
 
 from scheduler_service.app import clock
+from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.obs.events import EVENTS, UNKNOWN
 
 QUEUE_MAX = 10_000
@@ -34,7 +35,6 @@ USER_KEYS = frozenset({"user", "user_id", "userId", "runner_up"})
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _CLOSE_SECONDS = 5.0
 _MASK_HEX = 12
-_SECOND_NS = 1_000_000_000
 
 _Line = tuple[int, str, Mapping[str, object]]
 
@@ -169,7 +169,7 @@ def _timestamp(
 
 def _iso(wall_ns: int) -> str:
     """Returns wall time in ISO 8601, UTC, with microseconds."""
-    seconds, nanos = divmod(wall_ns, _SECOND_NS)
+    seconds, nanos = divmod(wall_ns, SECOND_NS)
     moment = datetime.fromtimestamp(seconds, tz=UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{nanos // 1000:06d}Z"
 

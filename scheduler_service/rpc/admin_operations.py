@@ -5,14 +5,14 @@ from scheduler_service.app.limits import MAX_WAIT_NS_MIN
 from scheduler_service.core import commands as c
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.errors import Unknown, WrongState
-from scheduler_service.core.policy import UserSettings
+from scheduler_service.core.policy import SECOND_NS, UserSettings
 from scheduler_service.core.state import Pool
 from scheduler_service.rpc.admin_desk import AdminDesk, require_all_users
 from scheduler_service.rpc.convert_admin import pause_message
 from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.validate import Checks
 
-_PAUSE_NS_MAX = 365 * 86_400 * 1_000_000_000
+_PAUSE_NS_MAX = 365 * 86_400 * SECOND_NS
 _NO_SETTINGS = UserSettings()
 
 

@@ -12,9 +12,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from fairsched.v1 import decision_pb2, policy_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
-from scheduler_service.app.limits import SECOND_NS
 from scheduler_service.core import decisions as d
 from scheduler_service.core.gone import Gone
+from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool, State, Worker
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.engine import Engine
-from scheduler_service.app.limits import SECOND_NS
 from scheduler_service.core import commands as c
+from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.rpc import convert
 
 if TYPE_CHECKING:

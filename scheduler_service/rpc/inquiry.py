@@ -4,11 +4,7 @@ import asyncio
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.application import Application
-from scheduler_service.app.limits import (
-    DEADLINE_MARGIN_NS,
-    SECOND_NS,
-    WAIT_DURATION_NS_MAX,
-)
+from scheduler_service.app.limits import DEADLINE_MARGIN_NS, WAIT_DURATION_NS_MAX
 from scheduler_service.app.readiness import Phase
 from scheduler_service.core.admission import pool_named
 from scheduler_service.core.decisions import RequestState
@@ -16,6 +12,7 @@ from scheduler_service.core.errors import Unknown
 from scheduler_service.core.flows import remembered
 from scheduler_service.core.gone import Gone
 from scheduler_service.core.outlook import why_waiting
+from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool
 from scheduler_service.rpc import convert

@@ -25,7 +25,6 @@ from scheduler_service.app.limits import (
     DEADLINE_MARGIN_NS,
     LEASE_NS_MIN,
     POOLS_PER_CALL_MAX,
-    SECOND_NS,
     WAIT_DURATION_NS_MAX,
 )
 from scheduler_service.app.waiters import Parked
@@ -34,7 +33,7 @@ from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.admission import pool_named
 from scheduler_service.core.errors import NotReady, SchedulerError, WrongState
-from scheduler_service.core.policy import PoolMode
+from scheduler_service.core.policy import SECOND_NS, PoolMode
 from scheduler_service.rpc import convert
 from scheduler_service.rpc.calls import Context, peer_of, remaining_ns
 from scheduler_service.rpc.delivery import Delivery

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from scheduler_service.app.limits import ID_BYTES_MAX, SECOND_NS
+from scheduler_service.app.limits import ID_BYTES_MAX
 from scheduler_service.core.errors import InvalidCommand
+from scheduler_service.core.policy import SECOND_NS
 
 _control = re.compile("[\x00-\x1f\x7f-\x9f]").search
 _REASON = re.compile(r"[A-Z0-9_]+").fullmatch

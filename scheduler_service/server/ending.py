@@ -4,8 +4,8 @@ import asyncio
 
 from scheduler_service.app.clock import monotonic_ns
 from scheduler_service.app.engine import Engine
-from scheduler_service.app.limits import SECOND_NS
 from scheduler_service.app.ports import Reporter, StoreFailed
+from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.store.directory import DataDirectory
 from scheduler_service.store.schedule import SnapshotSchedule, SnapshotTriggers
 

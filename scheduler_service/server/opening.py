@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from scheduler_service.app.limits import SECOND_NS
 from scheduler_service.app.ports import Reporter, Store
 from scheduler_service.config import ConfigRefused, Settings
+from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.rpc.tls import TlsFiles, server_credentials
 from scheduler_service.rpc.user_ids import UserIds
 from scheduler_service.store.directory import DataDirectory

@@ -32,7 +32,6 @@ from scheduler_service.app.application import Application
 from scheduler_service.app.clock import SystemClock, monotonic_ns
 from scheduler_service.app.engine import Engine
 from scheduler_service.app.learning import Teacher
-from scheduler_service.app.limits import SECOND_NS
 from scheduler_service.app.observation import Observation
 from scheduler_service.app.ports import Group, Reporter, Store
 from scheduler_service.app.readiness import Phase, Readiness
@@ -40,6 +39,7 @@ from scheduler_service.app.recovery import Recovery, check_payloads, recover
 from scheduler_service.config import Settings
 from scheduler_service.core import COMPILED
 from scheduler_service.core import commands as c
+from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.obs.logging import Log
 from scheduler_service.rpc.admin_servicer import AdminServicer
 from scheduler_service.rpc.audit_servicer import AuditServicer

@@ -6,13 +6,14 @@ from scheduler_service.app.observation import Observation
 from scheduler_service.app.ports import Reporter
 from scheduler_service.app.readiness import Readiness
 from scheduler_service.config import Settings, split_address
+from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.obs.http import Health, HttpServer
 from scheduler_service.obs.logging import Log
 from scheduler_service.obs.metrics import Metrics, Sources
 from scheduler_service.server.listening import AddressTakenError
 from scheduler_service.server.watchdog import Watchdog
 
-HEAD_EVERY_NS = 600 * 1_000_000_000
+HEAD_EVERY_NS = 600 * SECOND_NS
 """How often sequence and hash of the log's end are written down, if it has grown."""
 
 

@@ -12,10 +12,10 @@ from scheduler_service.app import clock
 from scheduler_service.app.application import Application
 from scheduler_service.app.ports import Reporter, Store
 from scheduler_service.app.space import SpaceReserve
+from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.core.timers import next_due
 
 PERIOD_SECONDS = 1.0
-_SECOND_NS = 1_000_000_000
 
 
 class Watchdog:
@@ -63,7 +63,7 @@ class Watchdog:
                 except Exception as error:  # noqa: BLE001 - a chore must not end the watch
                     if self._app.engine.failed is None:
                         self._report("chore.failed", chore=_name(chore), error=repr(error))
-            expected_ns = clock.monotonic_ns() + int(PERIOD_SECONDS * _SECOND_NS)
+            expected_ns = clock.monotonic_ns() + int(PERIOD_SECONDS * SECOND_NS)
             await asyncio.sleep(PERIOD_SECONDS)
 
     def _problem(self, name: str, sentence: str | None) -> None:

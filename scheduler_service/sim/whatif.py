@@ -20,14 +20,19 @@ import msgspec
 
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
-from scheduler_service.core.policy import PoolMode, PoolPolicy, PredictedClass, violations
+from scheduler_service.core.policy import (
+    SECOND_NS,
+    PoolMode,
+    PoolPolicy,
+    PredictedClass,
+    violations,
+)
 from scheduler_service.core.scheduler import apply
 from scheduler_service.core.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_SECOND_NS = 1_000_000_000
 _PERCENT = 99
 
 
@@ -176,7 +181,7 @@ def replay(logged: Logged, policy: PoolPolicy, weights: dict[str, int]) -> list[
         max_waiting=100_000_000,
         max_waiting_per_user=100_000_000,
         hand_over_ns=0,
-        lease_duration_ns=86_400 * _SECOND_NS,
+        lease_duration_ns=86_400 * SECOND_NS,
     )
     origin = logged.requests[0].accept_ns
     make = c.ConfigurePool(now_ns=0, pool="p", policy=policy, policy_digest="whatif", create=True)
@@ -276,10 +281,10 @@ def _group(
     name: str, which: list[int], logged: Logged, before: Sequence[int], after: Sequence[int]
 ) -> Group:
     def mean(values: list[int]) -> float:
-        return sum(values) / len(values) / _SECOND_NS
+        return sum(values) / len(values) / SECOND_NS
 
     def p99(values: list[int]) -> float:
-        return sorted(values)[-(-_PERCENT * len(values) // 100) - 1] / _SECOND_NS
+        return sorted(values)[-(-_PERCENT * len(values) // 100) - 1] / SECOND_NS
 
     was, now = [before[i] for i in which], [after[i] for i in which]
     return Group(

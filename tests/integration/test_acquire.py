@@ -8,8 +8,6 @@ import pytest_asyncio
 
 from fairsched.v1 import admin_service_pb2, decision_pb2, policy_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
-from scheduler_service.core import commands as c
-from scheduler_service.core import decisions as d
 from tests.support.live import GIVEN_BACK, POOL, refused, running, seconds
 
 S = decision_pb2
@@ -186,11 +184,7 @@ class TestPull:
         """The grant is told before the end, however little time lies between them."""
         call = _acquire(service, "a")
         await _event(call, "queued")
-        engine = service.engine
-        common = {"now_ns": engine.now_ns(), "nonce": engine.nonce()}
-        taken = engine.apply(c.NextDispatch(**common, pools=(POOL,), worker="w", max_dispatches=1))
-        lease_id = taken.granted[0].lease.lease_id
-        engine.apply(c.Complete(**common, lease_id=lease_id, outcome=d.Outcome.SUCCEEDED))
+        lease_id = service.run_at_once()
 
         assert (await _event(call, "granted")).lease_id == lease_id
         assert (await _event(call, "ended")).state == S.REQUEST_STATE_SUCCEEDED

@@ -107,6 +107,20 @@ class TestGatewaySession:
         assert (await service.state("plain")).state == S.REQUEST_STATE_WAITING
         assert (await service.state("running")).cancel_requested
 
+    async def test_a_worker_that_is_done_at_once_is_named_all_the_same(self, service):
+        """The grant is told before the end, however little time lies between them."""
+        peer = open_gateway(service)
+        await peer.say(
+            credits=10, enqueues=[pb.SessionEnqueue(request=service.request("a"), acquire=True)]
+        )
+        await peer.hear(until=lambda m: m.enqueue_results)
+        lease_id = service.run_at_once()
+        heard = await peer.hear(until=lambda m: len(m.events) == 2)
+
+        assert [x.WhichOneof("event") for x in heard.events] == ["granted", "ended"]
+        assert heard.events[0].granted.lease_id == lease_id
+        assert heard.events[1].ended.state == S.REQUEST_STATE_SUCCEEDED
+
     async def test_a_stream_that_was_replaced_before_it_broke_keeps_its_places(self, service):
         """What another stream has asked for under the same id waits on, in its old place."""
         old, new = open_gateway(service), open_gateway(service)

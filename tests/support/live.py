@@ -25,6 +25,8 @@ from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.application import Application
 from scheduler_service.app.engine import Engine
 from scheduler_service.config import load
+from scheduler_service.core import commands as c
+from scheduler_service.core import decisions as d
 from scheduler_service.server import Service
 from scheduler_service.server.opening import StoreOpener, open_sqlite
 
@@ -153,6 +155,16 @@ class Live:
         answer = await self.next(worker_id)
         (dispatch,) = answer.dispatches
         return dispatch
+
+    def run_at_once(self) -> str:
+        """Has a worker take and complete a request in one turn; returns the lease."""
+        stamp = {"now_ns": self.engine.now_ns(), "nonce": self.engine.nonce()}
+        taken = self.engine.apply(
+            c.NextDispatch(**stamp, pools=(POOL,), worker="w", max_dispatches=1)
+        )
+        lease_id: str = taken.granted[0].lease.lease_id
+        self.engine.apply(c.Complete(**stamp, lease_id=lease_id, outcome=d.Outcome.SUCCEEDED))
+        return lease_id
 
     async def state(self, request_id: str, pool: str = POOL) -> Any:
         """Returns what the service says about a request."""
