@@ -35,9 +35,9 @@ def line(decision: pb.Decision) -> Text:
     return text
 
 
-def _kind(kind: int) -> str:
+def _kind(kind: pb.DecisionKind.ValueType) -> str:
     try:
-        return pb.DecisionKind.Name(kind)  # type: ignore[arg-type]
+        return pb.DecisionKind.Name(kind)
     except ValueError:
         return f"KIND_{kind}"
 
@@ -54,13 +54,7 @@ def _numbers(decision: pb.Decision) -> str:
                 f" S={output.units(accepted.meter_after_micros)}{rejoined}"
             )
         case "completed":
-            completed = decision.completed
-            used = [
-                f"{name} {getattr(completed, field)}"
-                for name, field in (("prompt", "prompt_tokens"), ("output", "output_tokens"))
-                if completed.HasField(field)  # type: ignore[arg-type]
-            ]
-            return " ".join([state_name(completed.state), *used, completed.error]).strip()
+            return _completed(decision.completed)
         case "ended":
             return f"{state_name(decision.ended.state)} {decision.ended.reason}"
         case "lease_ended":
@@ -82,6 +76,15 @@ def _numbers(decision: pb.Decision) -> str:
             return f"after {output.span(decision.recovered.downtime.ToTimedelta())}"
         case _:
             return ""
+
+
+def _completed(completed: pb.Completed) -> str:
+    used = []
+    if completed.HasField("prompt_tokens"):
+        used.append(f"prompt {completed.prompt_tokens}")
+    if completed.HasField("output_tokens"):
+        used.append(f"output {completed.output_tokens}")
+    return " ".join([state_name(completed.state), *used, completed.error]).strip()
 
 
 def _dispatched(dispatched: pb.Dispatched) -> str:

@@ -8,6 +8,7 @@ from scheduler_service.core.errors import Unknown, WrongState
 from scheduler_service.core.policy import SECOND_NS, UserSettings
 from scheduler_service.core.state import Pool
 from scheduler_service.rpc.admin_desk import AdminDesk, require_all_users
+from scheduler_service.rpc.convert import number
 from scheduler_service.rpc.convert_admin import pause_message
 from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.validate import Checks
@@ -101,7 +102,7 @@ class AdminOperations(AdminDesk):
                 request_id=x.request_id,
             )
         )
-        return pb.RequeueDeadLetterResponse(state=int(answer.state))  # type: ignore[arg-type]
+        return pb.RequeueDeadLetterResponse(state=number(answer.state))
 
     def discard(
         self, x: pb.DiscardDeadLetterRequest, caller: Identity

@@ -11,7 +11,7 @@ from scheduler_service.core.policy import UserSettings
 from scheduler_service.core.state import Pool
 from scheduler_service.estimator.learning import Errors
 from scheduler_service.rpc.audit_servicer import head_message
-from scheduler_service.rpc.convert import duration, timestamp
+from scheduler_service.rpc.convert import duration, number, timestamp
 from scheduler_service.rpc.convert_policy import policy_message
 
 _NO_SETTINGS = UserSettings()
@@ -119,7 +119,7 @@ def _counters(tally: PoolTally) -> pb.PoolCounters:
         hand_over_failed_count=ended.get(LeaseEndCause.HAND_OVER, 0),
         given_back_count=ended.get(LeaseEndCause.GIVEN_BACK, 0),
         ended=[
-            pb.StateCount(state=int(state), count=count)  # type: ignore[arg-type]
+            pb.StateCount(state=number(state), count=count)
             for state, count in sorted(tally.ended.items())
         ],
         rejected=[

@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from fairsched.v1 import decision_pb2 as pb
 from scheduler_service.core import decisions as d
-from scheduler_service.rpc.convert import duration, offer_message, timestamp
+from scheduler_service.rpc.convert import duration, number, offer_message, timestamp
 from scheduler_service.rpc.convert_policy import policy_message
 
 
@@ -33,10 +33,11 @@ def decision_message(
         record: Its encoded form, if the message is to carry it.
     """
     name, details = _DETAILS[type(decision)]
+    kind: Any = type(decision).__struct_config__.tag
     return pb.Decision(
         sequence=sequence,
         time=timestamp(decision.now_ns),
-        kind=type(decision).__struct_config__.tag,  # type: ignore[arg-type]
+        kind=kind,
         pool=getattr(decision, "pool", ""),
         user_id=getattr(decision, "user_id", ""),
         request_id=getattr(decision, "request_id", ""),
@@ -89,7 +90,7 @@ def _user_configured(x: d.UserConfigured) -> pb.UserConfigured:
 
 def _rejoined(x: d.Rejoined) -> pb.Rejoined:
     return pb.Rejoined(
-        cause=x.cause,  # type: ignore[arg-type]
+        cause=number(x.cause),
         meter_before_micros=x.meter_before,
         meter_after_micros=x.meter_after,
     )
@@ -98,7 +99,7 @@ def _rejoined(x: d.Rejoined) -> pb.Rejoined:
 def _accepted(x: d.Accepted) -> pb.Accepted:
     return pb.Accepted(
         cost=x.cost,
-        predicted_class=x.predicted_class,  # type: ignore[arg-type]
+        predicted_class=number(x.predicted_class),
         weight_milli=x.weight_milli,
         kv_tokens=x.kv_tokens,
         expire_time=_time(x.expire_ns),
@@ -126,12 +127,12 @@ def _dispatched(x: d.Dispatched) -> pb.Dispatched:
         attempt=x.attempt,
         lease_expire_time=timestamp(x.lease_expire_ns),
         hand_over_time=_time(x.hand_over_ns),
-        turn=x.turn,  # type: ignore[arg-type]
-        rule=x.rule,  # type: ignore[arg-type]
+        turn=number(x.turn),
+        rule=number(x.rule),
         cost=x.cost,
         charge_micros=x.charge_micros,
         weight_milli=x.weight_milli,
-        predicted_class=x.predicted_class,  # type: ignore[arg-type]
+        predicted_class=number(x.predicted_class),
         wait=duration(x.wait_ns),
         aging_threshold=_span(x.aging_threshold_ns),
         aged=x.aged,
@@ -167,7 +168,7 @@ def _lease_ended(x: d.LeaseEnded) -> pb.LeaseEnded:
     return pb.LeaseEnded(
         lease_id=x.lease_id,
         worker=x.worker,
-        cause=x.cause,  # type: ignore[arg-type]
+        cause=number(x.cause),
         failures_after=x.failures_after,
         retry_time=_time(x.retry_ns),
         error=x.error,
@@ -177,13 +178,13 @@ def _lease_ended(x: d.LeaseEnded) -> pb.LeaseEnded:
 def _completed(x: d.Completed) -> pb.Completed:
     return pb.Completed(
         lease_id=x.lease_id,
-        state=x.state,  # type: ignore[arg-type]
+        state=number(x.state),
         prompt_tokens=_count(x.prompt_tokens),
         output_tokens=_count(x.output_tokens),
         error=x.error,
         request_sequence=x.request_sequence,
         cost=x.cost,
-        predicted_class=x.predicted_class,  # type: ignore[arg-type]
+        predicted_class=number(x.predicted_class),
         stated_prompt_tokens=x.stated_prompt_tokens,
         max_output_tokens=x.output_cap_tokens,
         expected_output_tokens=x.expected_output_tokens,
@@ -192,7 +193,7 @@ def _completed(x: d.Completed) -> pb.Completed:
 
 def _ended(x: d.Ended) -> pb.Ended:
     return pb.Ended(
-        state=x.state,  # type: ignore[arg-type]
+        state=number(x.state),
         reason=x.reason,
         request_sequence=x.request_sequence,
     )

@@ -6,6 +6,7 @@ core has `lease_duration_ns`.  The numbers of enums are the same (a test compare
 
 import enum
 from collections.abc import Iterable
+from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -26,11 +27,11 @@ CORE_NAMES = {
 
 def policy_message(policy: PoolPolicy) -> pb.PoolPolicy:
     """Returns a policy as a message, every field present."""
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for name, core_name in CORE_NAMES.items():
         value = getattr(policy, core_name)
         values[name] = duration(value) if core_name.endswith("_ns") else value
-    return pb.PoolPolicy(**values)  # type: ignore[arg-type]
+    return pb.PoolPolicy(**values)
 
 
 def stated(message: pb.PoolPolicy) -> tuple[dict[str, object], list[tuple[str, str]]]:

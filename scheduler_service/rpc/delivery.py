@@ -59,9 +59,9 @@ class Delivery:
         message.lease_id = lease.lease_id
         message.attempt = request.attempts
         message.cost = request.cost
-        message.predicted_class = request.predicted_class  # type: ignore[assignment]
-        message.rule = request.rule  # type: ignore[assignment]
-        message.turn = lease.turn  # type: ignore[assignment]
+        message.predicted_class = convert.number(request.predicted_class)
+        message.rule = convert.number(request.rule)
+        message.turn = convert.number(lease.turn)
         if request.caller_bound:
             message.caller_bound = True
         self._messages.append(message)

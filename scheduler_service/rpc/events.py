@@ -16,6 +16,7 @@ from scheduler_service.core.policy import PoolMode
 from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool
 from scheduler_service.rpc import convert
+from scheduler_service.rpc.convert import number
 
 if TYPE_CHECKING:
     from scheduler_service.core.gone import Gone
@@ -138,7 +139,7 @@ class Follower:
             if wait_ns >= 0:
                 outlook.expected_wait.CopyFrom(convert.duration(wait_ns))
         self._waited = True
-        outlook.state = int(request.state)  # type: ignore[assignment]
+        outlook.state = number(request.state)
         shown = (int(request.state), outlook.requests_ahead)
         if shown == self._told:
             return None
@@ -163,8 +164,8 @@ class Follower:
             worker_id=convert.worker_name(state, lease.worker),
             endpoint="" if worker is None else worker.endpoint,
             wait=convert.duration(lease.granted_ns - request.enqueue_ns),
-            rule=int(request.rule),  # type: ignore[arg-type]
-            turn=int(lease.turn),  # type: ignore[arg-type]
+            rule=number(request.rule),
+            turn=number(lease.turn),
         )
         return Event(granted=granted, lease_id=lease.lease_id, expire_ns=expire_ns, last=gate)
 
@@ -192,12 +193,12 @@ class Follower:
         if gone is not None:
             reason, error = convert.end_of(gone)
             ended = pb.AcquireEnded(
-                state=int(gone.state),  # type: ignore[arg-type]
+                state=number(gone.state),
                 reason=reason,
                 error=error,
             )
         elif dead is not None:
-            ended = pb.AcquireEnded(state=int(RequestState.DEAD_LETTERED))  # type: ignore[arg-type]
+            ended = pb.AcquireEnded(state=number(RequestState.DEAD_LETTERED))
         if dead is not None:
             ended.error = dead.last_error
         return Event(ended=ended, last=True)

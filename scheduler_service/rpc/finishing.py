@@ -19,6 +19,7 @@ from scheduler_service.core.decisions import Outcome
 from scheduler_service.core.errors import SchedulerError, Unknown
 from scheduler_service.rpc import status
 from scheduler_service.rpc.calls import Runtime
+from scheduler_service.rpc.convert import number
 from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.validate import Checks, is_id
 
@@ -182,7 +183,7 @@ class Finishing:
             )
         )
         return pb.CancelResponse(
-            state=int(done.state),  # type: ignore[arg-type]
+            state=number(done.state),
             duplicate=done.existing is _REPEATED,
         )
 
@@ -246,6 +247,6 @@ def _tell_finished(done: c.Finished, answer: pb.CompleteResponse) -> None:
     """Writes what became of a lease into its answer."""
     answer.pool = done.pool
     answer.request_id = done.request_id
-    answer.state = done.state  # type: ignore[assignment]
+    answer.state = number(done.state)
     if done.existing is _REPEATED:
         answer.duplicate = True

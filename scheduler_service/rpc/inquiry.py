@@ -17,6 +17,7 @@ from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool
 from scheduler_service.rpc import convert
 from scheduler_service.rpc.calls import Context, peer_of, remaining_ns
+from scheduler_service.rpc.convert import number
 from scheduler_service.rpc.finishing import Finishing
 from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.validate import Checks
@@ -149,7 +150,7 @@ class Inquiry:
         now_ns = app.engine.now_ns()
         why = why_waiting(app.engine.state, pool, request, now_ns, app.waiters.offers(pool.name))
         message = pb.WaitInfo(
-            cause=int(why.cause),  # type: ignore[arg-type]
+            cause=number(why.cause),
             requests_ahead=why.ahead.requests,
             users_ahead=why.ahead.users,
             meter_micros=why.meter,

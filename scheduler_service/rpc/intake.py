@@ -230,8 +230,8 @@ class Intake:
         """Writes the answer about a request, with the outlook of now."""
         message.sequence = answer.sequence
         message.cost = answer.cost
-        message.predicted_class = answer.predicted_class  # type: ignore[assignment]
-        message.state = answer.state  # type: ignore[assignment]
+        message.predicted_class = convert.number(answer.predicted_class)
+        message.state = convert.number(answer.state)
         if answer.existing is _REPEATED:
             message.duplicate = True
         if answer.state is _WAITING:
@@ -245,7 +245,7 @@ class Intake:
                 if wait_ns >= 0:
                     message.expected_wait.CopyFrom(convert.duration(wait_ns))
             elif request is not None:
-                message.state = request.state  # type: ignore[assignment]
+                message.state = convert.number(request.state)
 
 
 def _is_known(pool: Pool, request_id: str) -> bool:

@@ -296,7 +296,7 @@ class Pulling:
         """Completes the answer; it may be sent when this returns."""
         app = self._app
         if answer.empty_reason:
-            reply.empty_reason = answer.empty_reason  # type: ignore[assignment]
+            reply.empty_reason = convert.number(answer.empty_reason)
             reply.stalled_request_id = stalled_by(app, pull.template.pools, pull.key, answer)
         cancelled = app.workers.cancelled(pull.key)
         if cancelled:

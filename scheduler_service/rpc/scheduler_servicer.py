@@ -109,14 +109,14 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         return await self._at.inquiry.get_request(request, context, caller)
 
     @call
-    async def Acquire(  # type: ignore[override]
+    async def Acquire(  # type: ignore[override]  # grpc.aio takes a writing coroutine too
         self, request: pb.AcquireRequest, context: Context, caller: Identity
     ) -> None:
         """Enqueues a request and waits for its turn."""
         await self._at.acquiring.acquire(request, context, caller)
 
     @call
-    async def GatewaySession(  # type: ignore[override]
+    async def GatewaySession(  # type: ignore[override]  # grpc.aio takes a writing coroutine too
         self, _requests: object, context: Context, caller: Identity
     ) -> None:
         """Serves one gateway over one stream."""
@@ -188,7 +188,7 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         return pb.RenewLeaseResponse(results=results)
 
     @call
-    async def WorkerSession(  # type: ignore[override]
+    async def WorkerSession(  # type: ignore[override]  # grpc.aio takes a writing coroutine too
         self, _requests: object, context: Context, caller: Identity
     ) -> None:
         """Serves one worker over one stream."""

@@ -24,6 +24,7 @@ from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import SchedulerError, Superseded
 from scheduler_service.core.state import Worker
 from scheduler_service.rpc.calls import Context, Runtime
+from scheduler_service.rpc.convert import number
 from scheduler_service.rpc.delivery import DISPATCH_BYTES, Delivery, split
 from scheduler_service.rpc.finishing import Finishing
 from scheduler_service.rpc.fleet import Fleet
@@ -263,7 +264,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
             self._credits -= len(answer.granted)
         if answer.empty_reason is not self._told_reason:
             self._told_reason = answer.empty_reason
-            news.reply.empty_reason = answer.empty_reason  # type: ignore[assignment]
+            news.reply.empty_reason = number(answer.empty_reason)
             news.reply.stalled_request_id = stalled_by(self.app, self._pools, self._key, answer)
             news.any = news.any or answer.empty_reason is not _NONE
 

@@ -79,6 +79,7 @@ class Running:
     """The parts that are there once the log has been replayed.
 
     Attributes:
+        clock: Engine time, and how long nothing was recorded before.
         engine: The single writer.
         app: The use cases.
         teacher: Learns costs from usage.
@@ -86,6 +87,7 @@ class Running:
         watchdog: Says when work stands still.
     """
 
+    clock: SystemClock
     engine: Engine
     app: Application
     teacher: Teacher
@@ -240,7 +242,7 @@ class Service:
         watchdog = Watchdog(app, store, stall_ns, report, chores)
         self._telemetry.attach(app, observation, watchdog)
         self.runtime.application, self.runtime.observation = app, observation
-        return Running(engine, app, teacher, snapshots, watchdog)
+        return Running(clock, engine, app, teacher, snapshots, watchdog)
 
     async def _begin(self, running: Running, recovery: Recovery) -> None:
         engine, settings = running.engine, self._settings
@@ -252,7 +254,7 @@ class Service:
         if payloads.missing:
             self._report("payloads.missing", requests=len(payloads.missing))
         if recovery.position.sequence:
-            downtime_ns = engine.clock.downtime_ns  # type: ignore[attr-defined]
+            downtime_ns = running.clock.downtime_ns
             now_ns, nonce = engine.now_ns(), engine.nonce()
             engine.apply(c.Recover(now_ns=now_ns, nonce=nonce, downtime_ns=downtime_ns))
         await self._configuration.apply_at_start(engine, settings.durability.value)

@@ -11,7 +11,7 @@ Source:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -97,7 +97,7 @@ class Plan:
     load: float = 0.95
     seeds: int = 10
     count: int = 5000
-    shape: str = "safe"
+    shape: Literal["paper", "safe"] = "safe"
     engines: int = 1
     jobs: int = 0
     quiet: bool = False
@@ -105,7 +105,7 @@ class Plan:
 
 def streams(plan: Plan) -> dict[str, list[StreamSpec]]:
     """Returns the streams by name, each with its repetitions, set to the load."""
-    like = RunSpec(StreamSpec(), METHODS[0], plan.shape, plan.engines)  # type: ignore[arg-type]
+    like = RunSpec(StreamSpec(), METHODS[0], plan.shape, plan.engines)
     first = StreamSpec("users", count=plan.count or 5000, by="work")
     rate = at_load(first, plan.load, like).rate
     repeated = [msgspec.structs.replace(first, seed=seed, rate=rate) for seed in range(plan.seeds)]
@@ -127,7 +127,7 @@ def _run(plan: Plan, stream: StreamSpec, method: MethodSpec) -> RunSpec:
         mean_cost = sum(stream_of(stream).cost) / max(1, len(stream_of(stream)))
         units = round(mean_cost * stream.rate / plan.load)
         method = msgspec.structs.replace(method, capacity=units)
-    return RunSpec(stream, method, plan.shape, plan.engines, by_user=True)  # type: ignore[arg-type]
+    return RunSpec(stream, method, plan.shape, plan.engines, by_user=True)
 
 
 def mean_measures(runs: list[Measures]) -> Measures:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from scheduler_service.sim.method import ANY_SIZE, STALLED
 from scheduler_service.sim.model import FAR, EngineTotals
@@ -63,7 +63,7 @@ class Engine:
         self._response = workload.response
         self._needs = needs
         self._method = method
-        self._metered: MeteredMethod | None = method if method.metered else None  # type: ignore[assignment]
+        self._metered = cast("MeteredMethod", method) if method.metered else None
         self._log = log
         self._outside = outside
         self.clear()

@@ -7,6 +7,7 @@ there is one on the machine, and is a box otherwise, without a word on the termi
 
 from __future__ import annotations
 
+import math
 import textwrap
 import unicodedata
 import warnings
@@ -73,14 +74,14 @@ def title(text: str, width: int) -> str:
 
 def unit_of(unit: str, values: Iterable[float]) -> tuple[str, float]:
     """Returns the unit in which values are drawn, and the factor: short times are milliseconds."""
-    if unit == "seconds" and 0 < max((v for v in values if v == v), default=0.0) < 1:  # noqa: PLR0124 - NaN
+    if unit == "seconds" and 0 < max((v for v in values if not math.isnan(v)), default=0.0) < 1:
         return "milliseconds", 1 / _MILLI
     return unit, 1.0
 
 
 def number(value: float, unit: str) -> str:
     """Returns a value without an exponent; a time has its own unit."""
-    if value != value:  # noqa: PLR0124 - NaN
+    if math.isnan(value):
         return "-"
     if unit in {"seconds", "milliseconds"}:
         seconds = value if unit == "seconds" else value * _MILLI

@@ -11,7 +11,7 @@ Source:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from scheduler_service.sim.bound import MICRO, GapMeter
 from scheduler_service.sim.method import ANY_SIZE
@@ -103,7 +103,7 @@ class Sequential:
         self.history.append((user, cost))
         self.idle(cost)
         if self.method.metered:
-            metered: MeteredMethod = self.method  # type: ignore[assignment]
+            metered = cast("MeteredMethod", self.method)
             metered.served_prompt(request, self._stream.prompt[request])
             metered.served_output(request, self._stream.response[request])
         self.method.prefill_complete(request, self.now_ns)

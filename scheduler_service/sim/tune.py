@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from scheduler_service.core.policy import PoolPolicy
 from scheduler_service.sim.metrics import heavy_users
@@ -83,7 +83,7 @@ class Plan:
     folder: Path
     stream: StreamSpec
     goals: tuple[Goal, ...]
-    shape: str = "safe"
+    shape: Literal["paper", "safe"] = "safe"
     engines: int = 1
     jobs: int = 0
     quiet: bool = False
@@ -204,7 +204,7 @@ def _check_measures(plan: Plan, there: Measures) -> None:
 def _run_all(
     plan: Plan, results: Results, methods: list[MethodSpec], title: str
 ) -> dict[MethodSpec, Measures]:
-    specs = {m: RunSpec(plan.stream, m, plan.shape, plan.engines) for m in methods}  # type: ignore[arg-type]
+    specs = {m: RunSpec(plan.stream, m, plan.shape, plan.engines) for m in methods}
     run_all(specs.values(), results, title=title, jobs=plan.jobs, quiet=plan.quiet)
     return {method: results[spec] for method, spec in specs.items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_service.sim.tables import cell, markdown, write_table
@@ -58,7 +59,8 @@ def short_table(found: Found) -> tuple[list[str], list[list[str]]]:
 def number(measures: Measures, name: str) -> str:
     """Returns a measure as a person reads it."""
     value = measures.get(name, float("nan"))
-    return f"{value:,.0f}" if name == "gap_max_units" and value == value else cell(value)  # noqa: PLR0124 - NaN
+    known = not math.isnan(value)
+    return f"{value:,.0f}" if name == "gap_max_units" and known else cell(value)
 
 
 def why(found: Found) -> str:

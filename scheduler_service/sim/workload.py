@@ -86,7 +86,8 @@ def flip_labels(
     truth = np.asarray(long, dtype=bool)
     draw = _generator(seed, _FLIPS).random(len(truth))
     rate = np.where(truth, long_to_short, short_to_long)
-    return np.where(draw < rate, ~truth, truth).tolist()  # type: ignore[no-any-return]
+    flipped: list[bool] = np.where(draw < rate, ~truth, truth).tolist()
+    return flipped
 
 
 def _sizes(rng: np.random.Generator, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

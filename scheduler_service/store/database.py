@@ -147,14 +147,14 @@ def _configure(connection: sqlite3.Connection, durability: Durability) -> None:
 
 
 def _refuse_strangers(connection: sqlite3.Connection, name: str) -> None:
-    application = _pragma(connection, "application_id")
-    version = _pragma(connection, "user_version")
+    application = integer_pragma(connection, "application_id")
+    version = integer_pragma(connection, "user_version")
     if application not in {0, APPLICATION_ID}:
         raise StoreRefused(f"{name} is a database of another application ({application:#x})")
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if not application and tables:
         raise StoreRefused(f"{name} is a database of another application")
-    if int(version) > FORMAT_VERSION:  # type: ignore[call-overload]
+    if version > FORMAT_VERSION:
         raise StoreRefused(f"{name} has format {version}; this version reads {FORMAT_VERSION}")
 
 

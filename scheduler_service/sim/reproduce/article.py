@@ -251,12 +251,12 @@ def claims(gaps: list[GapRow], quanta: list[QuantumRow], traits: list[TraitRow])
         ),
         Check(
             "§3.3: leaving and rejoining gains at most two requests",
-            abs(sfq_lead) <= 2,  # noqa: PLR2004 - two requests, SFQ §3.3 - the claim
+            abs(sfq_lead) <= 2,  # noqa: PLR2004 - the claim of SFQ §3.3
             f"lead {sfq_lead:.1f} requests after 400 dispatches",
         ),
         Check(
             "§2.4: with reset on return the lead grows without bound",
-            reset_lead > 100,  # noqa: PLR2004 - two requests, SFQ §3.3 - a lead of a hundred requests
+            reset_lead > 100,  # noqa: PLR2004 - fifty times the claim of SFQ §3.3
             f"lead {reset_lead:.1f} requests after 400 dispatches",
         ),
         Check(
@@ -276,7 +276,7 @@ def claims(gaps: list[GapRow], quanta: list[QuantumRow], traits: list[TraitRow])
         ),
         Check(
             "§6.3: no banking with SFQ; without the rejoin rule there is",
-            trait["sfq"].banked <= 2 < trait["sfq_no_rejoin"].banked,  # noqa: PLR2004 - two requests, SFQ §3.3
+            trait["sfq"].banked <= 2 < trait["sfq_no_rejoin"].banked,  # noqa: PLR2004 - the claim of SFQ §3.3
             f"{trait['sfq'].banked} against {trait['sfq_no_rejoin'].banked} dispatches in a row",
         ),
     ]

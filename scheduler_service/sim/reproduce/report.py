@@ -44,7 +44,7 @@ def _head(plan: Plan, outcomes: Sequence[Outcome]) -> str:
         f"- {numbers}: {within} of {len(compared)}.",
         f"- Statements that hold: {held} of {len(stated)}.",
     ]
-    if plan.seeds < 100:  # noqa: PLR2004 - the paper's
+    if plan.seeds < 100:  # noqa: PLR2004 - seeds of the paper
         lines.append(
             "- Fewer than the paper's 100 seeds: one seed's mean wait varies by about its own "
             "size, so numbers here may miss the tolerance by chance."
