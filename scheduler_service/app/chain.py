@@ -7,7 +7,7 @@ records were cut off at the end, or that everything was written anew: for that t
 and compared.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 from scheduler_service.app import codec
@@ -94,17 +94,17 @@ class GroupBuilder:
         """Whether there is anything to commit."""
         return bool(self.records or self._fetches or self._deletes or self._puts)
 
-    def add(self, decision: Decision) -> int:
-        """Adds a decision and returns its sequence."""
-        record = codec.encode(decision)
-        self.records.append(record)
-        self._chain_hash = sha256(self._chain_hash + record).digest()
-        self._now_ns = decision.now_ns
-        size = len(record)
+    def add(self, decisions: Sequence[Decision]) -> None:
+        """Adds decisions, at least one: all of them, or none if one has no encoding."""
+        encode = codec.encode
+        records = [encode(decision) for decision in decisions]
+        self._chain_hash = extend(self._chain_hash, records)
+        self._now_ns = decisions[-1].now_ns
+        size = sum(map(len, records))
+        self.records += records
         self.bytes += size
         self._log_bytes += size
-        self.sequence += 1
-        return self.sequence
+        self.sequence += len(records)
 
     def put_payload(self, key: int, payload: Payload) -> None:
         """Keeps a payload under the accept sequence `key`."""

@@ -21,7 +21,7 @@ them when one call is.
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
@@ -42,8 +42,8 @@ GROUPS_PER_STEP = 64
 
 MAX_GROUP_RECORDS = 4096
 MAX_GROUP_BYTES = 4 << 20
-"""A group is closed when it reaches either: bounds one transaction and one row.  One call may
-exceed it by what it records, at most one message."""
+"""A group is closed when it reaches either: bounds one transaction and one row.  What is recorded
+at once is not split, so a group can come to less than twice that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +158,11 @@ class GroupCommitter:
 
     # ----- what the engine records
 
-    def record(self, decision: Decision) -> int:
-        """Takes a decision into the next group and returns its sequence.
+    def record(self, decisions: Sequence[Decision]) -> None:
+        """Takes decisions of one call, 1 to `MAX_GROUP_RECORDS`, into the next group.
 
         Raises:
-            CommitterFailed: The log has failed; the decision is lost with this process.
+            CommitterFailed: The log has failed; the decisions are lost with this process.
         """
         if self._failure is not None:
             raise CommitterFailed(str(self._failure)) from self._failure
@@ -171,7 +171,7 @@ class GroupCommitter:
             self._close_group()
         if self._in_flight is None and not self._hand_over_due:
             self._schedule()
-        return builder.add(decision)
+        builder.add(decisions)
 
     def put_payload(self, key: int, payload: Payload) -> None:
         """Keeps the payload of the request accepted at sequence `key`, with the current group."""

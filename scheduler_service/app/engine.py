@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from scheduler_service.app.clock import monotonic_ns
-from scheduler_service.app.commit import Commit, GroupCommitter
+from scheduler_service.app.commit import MAX_GROUP_RECORDS, Commit, GroupCommitter
 from scheduler_service.app.histogram import SHORT_BOUNDS_NS, DurationHistogram
 from scheduler_service.app.ports import Clock, Group, Payload, Reporter, Store
 from scheduler_service.core import decisions as d
@@ -36,6 +36,7 @@ from scheduler_service.core.timers import next_due
 
 _LONGEST_SLEEP_NS = 3600 * SECOND_NS
 _NONCE_HEX = 24
+_ENDS_A_REQUEST = (d.Completed, d.Ended, d.DeadLetterDropped)
 _NONCES = 256
 
 Listener = Callable[[int, list[d.Decision]], None]
@@ -188,18 +189,11 @@ class Engine:
             self.decide_latency.observe(monotonic_ns() - began_ns)
 
     def _take(self, before: int, decisions: list[d.Decision], payload: Payload | None) -> None:
-        log = self.log
-        for decision in decisions:
-            sequence = log.record(decision)
-            kind = type(decision)
-            if kind is d.Accepted:
-                if payload is not None:
-                    log.put_payload(sequence, payload)
-                    self._payload_keys.add(sequence)
-            elif self._payload_keys and isinstance(
-                decision, d.Completed | d.Ended | d.DeadLetterDropped
-            ):
-                self._drop_payload(decision)
+        for start in range(0, len(decisions), MAX_GROUP_RECORDS):
+            part = decisions[start : start + MAX_GROUP_RECORDS]
+            self.log.record(part)
+            if payload is not None or self._payload_keys:
+                self._follow_payloads(before + start, part, payload)
         handlers = self._handlers
         for decision in decisions:
             for handler in handlers.get(type(decision), ()):
@@ -209,6 +203,17 @@ class Engine:
         due = next_due(self.state)
         if due is not None and (self._timer is None or due < self._timer_ns):
             self._follow_timers()
+
+    def _follow_payloads(
+        self, before: int, decisions: list[d.Decision], payload: Payload | None
+    ) -> None:
+        for sequence, decision in enumerate(decisions, before + 1):
+            if isinstance(decision, d.Accepted):
+                if payload is not None:
+                    self.log.put_payload(sequence, payload)
+                    self._payload_keys.add(sequence)
+            elif isinstance(decision, _ENDS_A_REQUEST):
+                self._drop_payload(decision)
 
     def _drop_payload(self, decision: d.Completed | d.Ended | d.DeadLetterDropped) -> None:
         """Deletes the payload of a request that is over; a dead letter keeps it."""

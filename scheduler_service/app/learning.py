@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
-from scheduler_service.core.policy import ClassBy, CostSource, PredictedClass
+from scheduler_service.core.policy import ClassBy, CostSource, PoolPolicy, PredictedClass
 from scheduler_service.core.state import Pool, State
 from scheduler_service.estimator.cost import cost_of
 from scheduler_service.estimator.learning import PoolLearner, Usage
@@ -92,27 +92,14 @@ class Teacher:
     def read(self) -> None:
         """Tallies what has been completed since it last did; off the way of the calls."""
         unread, self._unread = self._unread, []
+        by_pool: dict[str, list[d.Completed]] = {}
         for x in unread:
-            pool = self._engine.state.pools.get(x.pool)
+            by_pool.setdefault(x.pool, []).append(x)
+        for name, completed in by_pool.items():
+            pool = self._engine.state.pools.get(name)
             if pool is not None:
-                self._tally(pool, x)
-
-    def _tally(self, pool: Pool, x: d.Completed) -> None:
-        policy = pool.policy
-        prompt = x.prompt_tokens if x.prompt_tokens >= 0 else x.stated_prompt_tokens
-        real_cost = cost_of(
-            prompt, x.output_tokens, policy.prompt_cost_milli, policy.output_cost_milli
-        )
-        usage = Usage(
-            x.user_id,
-            prompt,
-            x.output_tokens,
-            x.output_cap_tokens,
-            x.predicted_class is _SHORT,
-            x.cost,
-            real_cost if prompt or policy.cost_source is _TOKENS else 0,
-        )
-        self._learner(pool).observe(usage, pool.short_cutoff)
+                usages = [_usage_of(x, pool.policy) for x in completed]
+                self._learner(pool).observe(usages, pool.short_cutoff)
 
     def teach(self) -> None:
         """Puts into force what has been learned; to be called every now and then."""
@@ -137,3 +124,13 @@ class Teacher:
                     short_cutoff=fixed or proposal.short_cutoff,
                 )
             )
+
+
+def _usage_of(x: d.Completed, policy: PoolPolicy) -> Usage:
+    output = x.output_tokens
+    prompt = x.prompt_tokens if x.prompt_tokens >= 0 else x.stated_prompt_tokens
+    real_cost = 0
+    if prompt or policy.cost_source is _TOKENS:
+        real_cost = cost_of(prompt, output, policy.prompt_cost_milli, policy.output_cost_milli)
+    short = x.predicted_class is _SHORT
+    return Usage(x.user_id, prompt, output, x.output_cap_tokens, short, x.cost, real_cost)

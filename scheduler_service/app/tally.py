@@ -163,6 +163,9 @@ class Tally:
             counts[kind] = counts.get(kind, 0) + 1
             if isinstance(x, d.Dispatched):
                 pools[x.pool].tally_dispatch(x)
+            elif isinstance(x, d.Completed):
+                ended, state = pools[x.pool].ended, x.state
+                ended[state] = ended.get(state, 0) + 1
             elif isinstance(x, d.Accepted):
                 pools[x.pool].accepted += 1
             elif kind in _RARER:
@@ -170,7 +173,7 @@ class Tally:
 
     def _rarer(self, x: d.Decision) -> None:
         match x:
-            case d.Completed() | d.Ended():
+            case d.Ended():
                 ended = self.pools[x.pool].ended
                 ended[x.state] = ended.get(x.state, 0) + 1
             case d.LeaseEnded():
@@ -202,7 +205,6 @@ class Tally:
 
 _RARER = frozenset(
     {
-        d.Completed,
         d.Ended,
         d.LeaseEnded,
         d.Rejoined,

@@ -7,8 +7,10 @@ request, so that the first entry is "the smallest S, ties: older request".
 With a finite slack the users are split at the edge `smallest S + D`: those within it are ELIGIBLE
 and have their class heads in age-ordered heaps; those past it are BEYOND, in a heap by
 `(S, user_id)`.  The edge mostly rises, and users come in as it passes them.  When it falls (D
-fell, or a user joined at `v`), users past it are moved out when they are met.  Heap entries are
-validated when they come to the top, so whatever made them void needs no search.
+fell, or a user joined at `v`), users past it are moved out when they are met.  Who joins within
+the last edge, or is the first to join, is taken in at once: however many come while nobody is
+served, the next selection finds them in.  Heap entries are validated when they come to the top, so
+whatever made them void needs no search.
 
 Nothing here states anything that `State` does not: it can be rebuilt from the flows at any time.
 
@@ -88,6 +90,13 @@ class Backlog:
         self._enter_index(flow)
         if self.user_by_user:
             flow.place = ELIGIBLE
+            return
+        meter = flow.meter
+        if meter > self.edge and len(self.index) == 1:
+            self.edge = meter
+        if meter <= self.edge:
+            flow.place = ELIGIBLE
+            self._push_heads(flow)
         else:
             self._push_beyond(flow)
 

@@ -8,7 +8,6 @@ Answers are plain data too; they say what a caller is told, not what changed (th
 """
 
 import enum
-from typing import NamedTuple
 
 import msgspec
 
@@ -293,7 +292,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     existing: Existing
 
 
-class Grant(NamedTuple):
+class Grant(msgspec.Struct, frozen=True, gc=False):
     """One granted request, as it stands: to be read before the next command.
 
     Attributes:

@@ -78,7 +78,7 @@ def rebuild(pool: Pool) -> None:
     were_out = {user_id for user_id, flow in pool.flows.items() if flow.place == OUT}
     pool.backlog = Backlog(pool.policy, pool.flows)
     pool.idle, pool.idle_in_quota = [], []
-    for flow in list(pool.flows.values()):
+    for flow in sorted(pool.flows.values(), key=lambda flow: flow.meter):
         flow.place, flow.key = OUT, None
         if not fl.may_be_selected(flow):
             fl.rest(pool, flow)

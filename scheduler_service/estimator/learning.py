@@ -6,8 +6,9 @@ it was charged (SFQ §5.1), and what was learned is put into force only when som
 Old observations fade: when a tally is full it is halved, so it follows a workload that drifts.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -94,24 +95,24 @@ class Errors:
     shorts: int = 0
     longs: int = 0
 
-    def add_cost(self, charged: int, real: int) -> None:
-        """Counts one request's cost in."""
-        self.measured += 1
-        self.charged_cost += charged
-        self.real_cost += real
-        if charged < real:
-            self.too_low_cost += real - charged
-        else:
-            self.too_high_cost += charged - real
-
-    def add_class(self, *, predicted_short: bool, really_short: bool) -> None:
-        """Counts one prediction in."""
-        if really_short:
-            self.shorts += 1
-            self.short_as_long += not predicted_short
-        else:
-            self.longs += 1
-            self.long_as_short += predicted_short
+    def add(self, usage: Usage, length: int, cutoff: int) -> None:
+        """Counts one request in: its cost if that is known, its class if there is a cutoff."""
+        charged, real = usage.cost, usage.real_cost
+        if real:
+            self.measured += 1
+            self.charged_cost += charged
+            self.real_cost += real
+            if charged < real:
+                self.too_low_cost += real - charged
+            else:
+                self.too_high_cost += charged - real
+        if cutoff:
+            if length <= cutoff:
+                self.shorts += 1
+                self.short_as_long += not usage.short
+            else:
+                self.longs += 1
+                self.long_as_short += usage.short
 
 
 class Proposal(NamedTuple):
@@ -145,30 +146,37 @@ class PoolLearner:
     _lengths: deque[int] = field(default_factory=deque)
     _ordered: list[int] = field(default_factory=list)
 
-    def observe(self, usage: Usage, cutoff: int) -> None:
-        """Counts one completed request in.
+    def observe(self, usages: Iterable[Usage], cutoff: int) -> None:
+        """Counts completed requests in, many at once for little.
 
         Args:
-            usage: Its real output must be known (at least 0).
+            usages: Their real output must be known (at least 0).
             cutoff: tau in force, tokens; 0 if there is none.
         """
-        length = usage.output + (usage.prompt if self.by_work else 0)
-        self._lengths.append(length)
-        insort(self._ordered, length)
-        if len(self._lengths) > LENGTHS_MAX:
-            del self._ordered[bisect_left(self._ordered, self._lengths.popleft())]
-        tally = self._tally_of(usage.user_id)
-        if usage.output_cap:
-            self.pool.add(usage.output, usage.output_cap)
-            tally.add(usage.output, usage.output_cap)
-        errors = self.user_errors.get(usage.user_id)
-        if errors is None:
-            errors = self.user_errors[usage.user_id] = Errors()
-        for tallied in (self.errors, errors):
-            if usage.real_cost:
-                tallied.add_cost(usage.cost, usage.real_cost)
-            if cutoff:
-                tallied.add_class(predicted_short=usage.short, really_short=length <= cutoff)
+        fresh: list[int] = []
+        pool, pool_errors, all_errors = self.pool, self.errors, self.user_errors
+        for usage in usages:
+            length = usage.output + usage.prompt if self.by_work else usage.output
+            fresh.append(length)
+            tally = self._tally_of(usage.user_id)
+            if usage.output_cap:
+                pool.add(usage.output, usage.output_cap)
+                tally.add(usage.output, usage.output_cap)
+            errors = all_errors.get(usage.user_id)
+            if errors is None:
+                errors = all_errors[usage.user_id] = Errors()
+            pool_errors.add(usage, length, cutoff)
+            errors.add(usage, length, cutoff)
+        self._keep(fresh)
+
+    def _keep(self, lengths: list[int]) -> None:
+        """Takes lengths in for the cutoff, and lets the oldest go."""
+        kept, ordered = self._lengths, self._ordered
+        kept.extend(lengths)
+        ordered += lengths
+        ordered.sort()
+        for _ in range(len(kept) - LENGTHS_MAX):
+            del ordered[bisect_left(ordered, kept.popleft())]
 
     def _tally_of(self, user_id: str) -> Tally:
         tally = self.users.get(user_id)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.engine import Engine
 from scheduler_service.core import commands as c
-from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.rpc import convert
 
 if TYPE_CHECKING:
@@ -88,11 +87,11 @@ class Delivery:
                 message.payload = payload.payload
                 message.metadata.update(convert.unpack_metadata(payload.metadata))
         now_ns = self._engine.now_ns()
+        left, left_until_ns = convert.time_left(0, now_ns), 0
         for message, expire_ns in zip(self._messages, self._expire_ns, strict=True):
-            left_ns = max(expire_ns - now_ns, 0)
-            duration = message.lease_duration
-            duration.seconds = left_ns // SECOND_NS
-            duration.nanos = left_ns % SECOND_NS
+            if expire_ns != left_until_ns:
+                left, left_until_ns = convert.time_left(expire_ns, now_ns), expire_ns
+            message.lease_duration.CopyFrom(left)
 
     def trim(self, dispatches: "_Field", bytes_max: int) -> list[str]:
         """Takes out what would make a message larger than `bytes_max`, but never the first.

@@ -84,16 +84,19 @@ class Finishing:
         now_ns = engine.now_ns()
         commands: list[c.Complete] = []
         bad: dict[int, SchedulerError] = {}
+        limited = bool(caller.pools or caller.user_prefixes)
         for index, x in enumerate(items):
+            command = self._plain(x, caller, session_id, now_ns)
             try:
-                if not _is_plain(x):
+                if command is None:
                     self._check(x, f"completions[{index}].")
-                if caller.pools or caller.user_prefixes:
-                    self.require_lease(caller, x.lease_id)
+                    command = self._command(x, caller, x.session_id or session_id, now_ns)
+                if limited:
+                    self.require_lease(caller, command.lease_id)
             except SchedulerError as error:
                 bad[index] = error
                 continue
-            commands.append(self._command(x, caller, x.session_id or session_id, now_ns))
+            commands.append(command)
         answers = iter(engine.apply_all(commands) if commands else ())
         for index in range(len(commands) + len(bad)):
             result = results.add()
@@ -114,6 +117,35 @@ class Finishing:
         checks.text("error", x.error, ERROR_BYTES_MAX)
         checks.id("session_id", x.session_id, required=False)
         checks.done()
+
+    def _plain(
+        self, x: pb.CompleteRequest, caller: Identity, worker: str, now_ns: int
+    ) -> c.Complete | None:
+        """Returns the command of a completion that states lease, outcome and usage only, all good.
+
+        The same as `_check` and `_command`, but each field is read once; None if that will not do.
+        """
+        lease_id, outcome, usage = x.lease_id, _OUTCOMES.get(x.outcome), x.usage
+        prompt, output = usage.prompt_tokens, usage.output_tokens
+        if (
+            outcome is None
+            or not 0 < prompt <= TOKENS_MAX
+            or not 0 < output <= TOKENS_MAX
+            or x.error
+            or x.session_id
+            or not is_id(lease_id)
+        ):
+            return None
+        return c.Complete(
+            now_ns=now_ns,
+            nonce=self._app.engine.nonce(),
+            peer=caller.name,
+            lease_id=lease_id,
+            outcome=outcome,
+            worker=worker,
+            prompt_tokens=prompt,
+            output_tokens=output,
+        )
 
     def _command(
         self, x: pb.CompleteRequest, caller: Identity, worker: str, now_ns: int
@@ -228,19 +260,6 @@ class Finishing:
         """Returns an error as the result of one item, and takes note of it."""
         self._runtime.observer.refused(rpc, error.metadata.get("pool", ""), error.reason)
         return status.item_error(error, self._runtime.retry_seconds(error))
-
-
-def _is_plain(x: pb.CompleteRequest) -> bool:
-    """Whether a completion states no more than lease, outcome and usage, all of them good."""
-    usage = x.usage
-    return (
-        x.outcome in _OUTCOMES
-        and not x.error
-        and not x.session_id
-        and is_id(x.lease_id)
-        and 0 <= usage.prompt_tokens <= TOKENS_MAX
-        and 0 <= usage.output_tokens <= TOKENS_MAX
-    )
 
 
 def _tell_finished(done: c.Finished, answer: pb.CompleteResponse) -> None:

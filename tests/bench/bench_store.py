@@ -104,10 +104,10 @@ def append_row(store, size: int, *, payloads: bool, seconds: float) -> list[str]
     while time.monotonic_ns() < end:
         for _ in range(size):
             number += 1
-            sequence = builder.add(decisions[number % len(decisions)])
+            builder.add([decisions[number % len(decisions)]])
             if payloads and number % 3 == 0:
-                builder.put_payload(sequence, PAYLOAD)
-                live.append(sequence)
+                builder.put_payload(builder.sequence, PAYLOAD)
+                live.append(builder.sequence)
                 if len(live) > LIVE_PAYLOADS:
                     builder.delete_payload(live.pop(0))
         group = builder.take()
@@ -169,7 +169,7 @@ async def call_for_a_while(store, callers: int, length_seconds: float) -> list[s
 
     async def call(number: int) -> None:
         while (began := time.monotonic_ns()) < end:
-            committer.record(decisions[number % 256])
+            committer.record([decisions[number % 256]])
             waiter = loop.create_future()
             waiters.append((committer.ticket(), waiter))
             await waiter
@@ -223,8 +223,9 @@ def write_real_log(store: SqliteStore, records: int) -> State:
     workload = Workload(3, payload_bytes=0)
     builder = GroupBuilder(store.head())
     while workload.state.sequence < records:
-        for decision in workload.step().decisions:
-            builder.add(decision)
+        decisions = workload.step().decisions
+        if decisions:
+            builder.add(decisions)
         if len(builder.records) >= 100:
             store.append(builder.take())
             store.upkeep(idle=False)

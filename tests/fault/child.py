@@ -98,8 +98,8 @@ async def write_as_the_service_does(options) -> None:
     committer.start()
     for number in range(options.groups):
         step = workload.step()
-        for decision in step.decisions:
-            committer.record(decision)
+        if step.decisions:
+            committer.record(step.decisions)
         for key, payload in step.puts:
             committer.put_payload(key, payload)
         for key in step.deletes:

@@ -34,8 +34,8 @@ async def run(store, workload: Workload) -> tuple[int, list[Exception]]:
     try:
         for number in range(STEPS):
             step = workload.step()
-            for decision in step.decisions:
-                committer.record(decision)
+            if step.decisions:
+                committer.record(step.decisions)
             for key, payload in step.puts:
                 committer.put_payload(key, payload)
             for key in step.deletes:
@@ -48,7 +48,7 @@ async def run(store, workload: Workload) -> tuple[int, list[Exception]]:
     except CommitterFailed:
         for _ in range(20):
             with pytest.raises(CommitterFailed):
-                committer.record(workload.step().decisions[0])
+                committer.record(workload.step().decisions[:1])
             await asyncio.sleep(0)
     try:
         await committer.close()

@@ -31,8 +31,8 @@ class Step:
     deletes: list[int]
 
     def add_to(self, builder: GroupBuilder) -> None:
-        for decision in self.decisions:
-            builder.add(decision)
+        if self.decisions:
+            builder.add(self.decisions)
         for key, payload in self.puts:
             builder.put_payload(key, payload)
         for key in self.deletes:

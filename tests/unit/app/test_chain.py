@@ -23,8 +23,7 @@ def groups():
     builder = GroupBuilder(GENESIS)
     result = []
     for start in (1, 4, 7):
-        for decision in decisions(start, 3):
-            builder.add(decision)
+        builder.add(decisions(start, 3))
         result.append(stored(builder.take()))
     return result
 
@@ -97,7 +96,7 @@ def test_the_builder_starts_afresh_after_each_group():
     """The builder starts afresh after each group."""
     builder = GroupBuilder(GENESIS)
     payload = Payload(b"pp", b"m")
-    builder.add(decisions(1, 1)[0])
+    builder.add(decisions(1, 1))
     builder.put_payload(1, payload)
     builder.delete_payload(7)
     builder.fetch_payload(8)

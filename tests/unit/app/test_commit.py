@@ -70,7 +70,9 @@ async def begun(store):
 async def test_all_of_one_turn_is_one_group():
     """All of one turn is one group."""
     rig = Rig(MemoryStore())
-    assert [rig.committer.record(decision(n)) for n in range(5)] == [1, 2, 3, 4, 5]
+    for n in range(5):
+        rig.committer.record([decision(n)])
+    assert rig.committer.sequence == 5
     assert rig.commits == []
     await rig.committer.drain()
 
@@ -84,10 +86,10 @@ async def test_what_comes_during_a_commit_is_the_next_group():
     """What comes during a commit is the next group."""
     store = GatedStore()
     rig = Rig(store)
-    rig.committer.record(decision())
+    rig.committer.record([decision()])
     await begun(store)
     for _ in range(3):
-        rig.committer.record(decision())
+        rig.committer.record([decision()])
         await asyncio.sleep(0)
     assert (rig.groups, rig.committer.pending_count) == ([], 4)
     store.gate.release(2)
@@ -101,7 +103,7 @@ async def test_nothing_is_acknowledged_before_append_returns():
     """Nothing is acknowledged before append returns."""
     store = GatedStore()
     rig = Rig(store)
-    rig.committer.record(decision())
+    rig.committer.record([decision()])
     await begun(store)
     for _ in range(100):
         await asyncio.sleep(0)
@@ -118,12 +120,13 @@ async def test_groups_are_bounded(monkeypatch):
     monkeypatch.setattr(commit_module, "MAX_GROUP_RECORDS", 4)
     rig = Rig(MemoryStore())
     for n in range(10):
-        rig.committer.record(decision(n))
+        rig.committer.record([decision(n)])
     await rig.committer.drain()
     assert rig.groups == [4, 4, 2]
     monkeypatch.setattr(commit_module, "MAX_GROUP_BYTES", 100)
     for _ in range(2):
-        sequence = rig.committer.record(decision())
+        rig.committer.record([decision()])
+        sequence = rig.committer.sequence
         rig.committer.put_payload(sequence, Payload(bytes(100), b""))
     await rig.committer.close()
 
@@ -137,11 +140,11 @@ async def test_tickets_cover_what_was_recorded_and_nothing_later():
     rig = Rig(store)
     committer = rig.committer
     assert committer.ticket() == committer.done_ticket == 0
-    committer.record(decision())
+    committer.record([decision()])
     first = committer.ticket()
     await begun(store)
     assert committer.ticket() == first
-    committer.record(decision())
+    committer.record([decision()])
     second = committer.ticket()
     waiting = asyncio.ensure_future(committer.settled(second))
     store.gate.release()
@@ -159,7 +162,7 @@ async def test_a_cancelled_waiter_disturbs_no_other():
     """A cancelled waiter disturbs no other."""
     store = GatedStore()
     rig = Rig(store)
-    rig.committer.record(decision())
+    rig.committer.record([decision()])
     waiters = [asyncio.ensure_future(rig.committer.drain()) for _ in range(3)]
     await begun(store)
     waiters[1].cancel()
@@ -174,7 +177,8 @@ async def test_payloads_are_kept_fetched_and_dropped():
     """Payloads are kept fetched and dropped."""
     rig = Rig(MemoryStore())
     payload = Payload(b"body", b"meta")
-    sequence = rig.committer.record(decision())
+    rig.committer.record([decision()])
+    sequence = rig.committer.sequence
     rig.committer.put_payload(sequence, payload)
     rig.committer.fetch_payload(sequence)
     rig.committer.fetch_payload(99)
@@ -197,16 +201,16 @@ async def test_a_failed_append_ends_everything():
     """A failed append ends everything."""
     store = GatedStore()
     rig = Rig(store)
-    rig.committer.record(decision())
+    rig.committer.record([decision()])
     waiter = asyncio.ensure_future(rig.committer.drain())
     await begun(store)
-    rig.committer.record(decision())
+    rig.committer.record([decision()])
     error = store.error = StoreFailed("disk on fire")
     store.gate.release()
     with pytest.raises(CommitterFailed, match="disk on fire"):
         await waiter
     with pytest.raises(CommitterFailed):
-        rig.committer.record(decision())
+        rig.committer.record([decision()])
     with pytest.raises(CommitterFailed):
         await rig.committer.drain()
     with pytest.raises(CommitterFailed):
@@ -230,9 +234,9 @@ async def test_an_error_of_the_callback_is_as_final():
 
     committer = GroupCommitter(store, on_durable=broken, on_failure=failures.append)
     committer.start()
-    committer.record(decision())
+    committer.record([decision()])
     await begun(store)
-    committer.record(decision())
+    committer.record([decision()])
     second = asyncio.ensure_future(committer.drain())
     store.gate.release(2)
     with pytest.raises(CommitterFailed):
@@ -255,7 +259,7 @@ async def test_an_error_of_upkeep_is_as_final():
     rig = Rig(BadUpkeep())
     await rig.until(lambda: rig.failures)
     with pytest.raises(CommitterFailed):
-        rig.committer.record(decision())
+        rig.committer.record([decision()])
     with pytest.raises(CommitterFailed):
         await rig.committer.close()
 
@@ -263,7 +267,7 @@ async def test_an_error_of_upkeep_is_as_final():
 async def test_close_commits_what_is_left_and_can_be_repeated():
     """Close commits what is left and can be repeated."""
     rig = Rig(MemoryStore())
-    rig.committer.record(decision())
+    rig.committer.record([decision()])
     await rig.committer.close()
     await rig.committer.close()
 
@@ -275,7 +279,7 @@ async def test_upkeep_happens_in_gaps_and_is_told_when_it_is_quiet(monkeypatch):
     monkeypatch.setattr(commit_module, "IDLE_SECONDS", 0.01)
     store = GatedStore(gated=False)
     rig = Rig(store)
-    rig.committer.record(decision())
+    rig.committer.record([decision()])
     await rig.committer.drain()
     await rig.until(lambda: True in store.upkeeps)
     await rig.committer.close()
@@ -290,7 +294,7 @@ async def test_load_does_not_starve_upkeep(monkeypatch):
     store = GatedStore(gated=False)
     rig = Rig(store)
     for _ in range(35):
-        rig.committer.record(decision())
+        rig.committer.record([decision()])
         await rig.committer.drain()
     await rig.committer.close()
 
@@ -307,7 +311,7 @@ def test_a_loop_that_is_gone_is_no_error_of_the_thread():
     async def leave_in_the_middle():
         committer = GroupCommitter(store, on_durable=commits.append, on_failure=print)
         committer.start()
-        committer.record(decision())
+        committer.record([decision()])
         await begun(store)
         return committer
 

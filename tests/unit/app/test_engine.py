@@ -4,14 +4,16 @@ import asyncio
 
 import pytest
 
+from scheduler_service.app import commit as commit_module
 from scheduler_service.app import engine as engine_module
 from scheduler_service.app.clock import ManualClock
 from scheduler_service.app.engine import Engine
 from scheduler_service.app.memory import MemoryStore
+from scheduler_service.app.ports import Payload
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import NotReady
-from scheduler_service.core.policy import PoolPolicy
+from scheduler_service.core.policy import SECOND_NS, PoolPolicy
 from scheduler_service.core.state import State
 
 
@@ -62,3 +64,37 @@ async def test_callers_that_wait_are_told_that_it_failed(engine, monkeypatch):
 
     with pytest.raises(NotReady, match="failed"):
         await waiting
+
+
+async def test_what_one_command_decides_is_recorded_in_bounded_groups(engine, monkeypatch):
+    """However much falls due at once, groups stay bounded, and a payload stays with its request."""
+    monkeypatch.setattr(engine_module, "MAX_GROUP_RECORDS", 4)
+    monkeypatch.setattr(commit_module, "MAX_GROUP_RECORDS", 4)
+    groups = []
+    engine.publishers.append(groups.append)
+    engine.apply(_create(0))
+    for number in range(20):
+        engine.apply(_enqueue(0, f"r{number}", max_wait_ns=SECOND_NS))
+    await engine.durable()
+    groups.clear()
+    now_ns = engine.clock.advance(SECOND_NS)
+    engine.apply(_enqueue(now_ns, "last"), Payload(b"body", b""))
+    await engine.durable()
+
+    assert sum(len(group.records) for group in groups) > 20
+    assert max(len(group.records) for group in groups) <= 7
+    (holder,) = (group for group in groups if group.puts)
+    (key,) = (key for key, _ in holder.puts)
+    assert key == engine.state.pools["p"].requests["last"].sequence
+    assert holder.first_sequence <= key <= holder.end.sequence
+
+
+def _enqueue(now_ns: int, request_id: str, max_wait_ns: int = 0) -> c.Enqueue:
+    return c.Enqueue(
+        now_ns=now_ns,
+        pool="p",
+        request_id=request_id,
+        user_id="u",
+        cost=1,
+        max_wait_ns=max_wait_ns,
+    )

@@ -7,6 +7,7 @@ import pytest
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core import snapshot
+from scheduler_service.core.backlog import ELIGIBLE
 from tests.support.driver import LONG, POOL, SHORT, Driver
 from tests.support.programs import PATIENT, policy
 
@@ -38,6 +39,19 @@ def test_indexes_stay_in_proportion(preset):
     assert not pool.backlog.index
     assert len(pool.idle) + len(pool.idle_in_quota) < 400
     driver.core.check(driver.state)
+
+
+def test_who_comes_while_nobody_is_served_is_taken_in_at_once():
+    """A selection is not left to take in all who came while the workers were away."""
+    driver = Driver(policy("fair_qba", **PATIENT), replica=False)
+    for round_ in range(3):
+        for user in range(50):
+            driver.enqueue(f"r{round_}-{user}", f"u{user}", 5)
+        pool = driver.state.pools[POOL]
+        assert {flow.place for flow in pool.flows.values()} == {ELIGIBLE}
+        assert not pool.backlog._beyond
+        for record in driver.next(50):
+            driver.complete(record.lease_id)
 
 
 def test_idle_users_are_forgotten():

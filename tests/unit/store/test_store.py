@@ -23,7 +23,7 @@ def append(store, count=1, *, puts=(), deletes=(), fetches=(), size=10):
     builder = GroupBuilder(store.head())
     for _ in range(count):
         number = builder.sequence + 1
-        builder.add(d.Resumed(number * 1000, "p", "u" * size, by_timer=False))
+        builder.add([d.Resumed(number * 1000, "p", "u" * size, by_timer=False)])
     for key, payload in puts:
         builder.put_payload(key, payload)
     for key in deletes:
