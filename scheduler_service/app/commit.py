@@ -4,7 +4,7 @@ One commit is in flight at a time and there is no timer.  What the loop records 
 under way becomes the next group, so groups grow exactly as fast as the disk is slow.
 
     loop   record(), put_payload() …            into the group under construction
-    loop   end of the tick: hand over           if nothing is in flight
+    loop   end of the next tick: hand over      if nothing is in flight
     thread store.append(group)                  atomic and durable
     loop   on_durable(commit)                   once a group, in order; then hand over the next
 
@@ -221,7 +221,9 @@ class GroupCommitter:
             return
         assert self._loop is not None, "not started"
         self._hand_over_due = True
-        self._loop.call_soon(self._hand_over)
+        # After what this turn has put off to its end: workers that wait are served there, and an
+        # acceptance and its dispatch are to share a commit.
+        self._loop.call_soon(self._loop.call_soon, self._hand_over)
 
     def _close_group(self) -> None:
         self._closed_groups.append(self._builder.take())

@@ -129,6 +129,7 @@ class Acquiring:
     async def _tell(self, follower: Follower, event: asyncio.Event, context: Context) -> None:
         """Sends what is new until there is nothing more to wait for."""
         app = self._app
+        await asyncio.sleep(0)  # a worker that waits takes it now: then it never was in a queue
         while True:
             news = follower.news()
             if news is not None:
