@@ -8,6 +8,8 @@ import pytest_asyncio
 
 from fairsched.v1 import admin_service_pb2, decision_pb2, policy_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
+from scheduler_service.app import codec
+from scheduler_service.core import decisions as d
 from tests.support.live import GIVEN_BACK, POOL, refused, running, seconds
 
 S = decision_pb2
@@ -179,6 +181,24 @@ class TestPull:
         assert dispatch.caller_bound
         assert ended.state == S.REQUEST_STATE_SUCCEEDED
         assert await call.read() is grpc.aio.EOF
+
+    async def test_a_waiting_worker_takes_it_in_the_commit_that_accepts_it(self, service):
+        """A worker that waits needs no second commit, and the caller never was in a queue."""
+        groups = []
+        service.engine.publishers.append(groups.append)
+        waiting = asyncio.ensure_future(service.next("w", wait=5))
+        await service.until(lambda: service.app.waiters.count == 1)
+        await service.engine.durable()
+        groups.clear()
+        granted = await _event(_acquire(service, "a"), "granted")
+
+        assert [dispatch.lease_id for dispatch in (await waiting).dispatches] == [granted.lease_id]
+        (taken,) = (
+            [type(codec.decode(record)) for record in group.records]
+            for group in groups
+            if group.first_sequence <= granted.sequence <= group.end.sequence
+        )
+        assert taken[:2] == [d.Accepted, d.Dispatched]
 
     async def test_a_worker_that_is_done_at_once_is_named_all_the_same(self, service):
         """The grant is told before the end, however little time lies between them."""
