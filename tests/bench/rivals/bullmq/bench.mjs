@@ -15,7 +15,8 @@ const options = { removeOnComplete: true, removeOnFail: true, attempts: 3 };
 const seconds = () => performance.now() / 1000;
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 const quantile = (sorted, level) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * level))];
-const say = (found) => process.stdout.write(JSON.stringify(found) + '\n');
+// Awaited: a pipe takes 64 KiB at once, and the process ends afterwards.
+const say = (found) => new Promise((done) => process.stdout.write(JSON.stringify(found) + '\n', done));
 
 async function work(count) {
   let done = 0;
@@ -46,7 +47,7 @@ async function rate(count, bulk) {
   await Promise.all(Array.from({ length: 16 }, produce));
   const added = seconds();
   await finished;
-  say({ rate: count / (seconds() - began), enqueue_rate: count / (added - began) });
+  await say({ rate: count / (seconds() - began), enqueue_rate: count / (added - began) });
   worker.kill();
 }
 
@@ -65,7 +66,7 @@ async function latency(count) {
     await pause(2);
   }
   times.sort((a, b) => a - b);
-  say({ p50_ms: quantile(times, 0.5), p99_ms: quantile(times, 0.99) });
+  await say({ p50_ms: quantile(times, 0.5), p99_ms: quantile(times, 0.99) });
 }
 
 async function replay(path, servers, unit) {
@@ -89,7 +90,7 @@ async function replay(path, servers, unit) {
     await queue.add('j', { index, cost }, options);
   }
   await finished;
-  say({ records });
+  await say({ records });
 }
 
 const modes = {
