@@ -7,6 +7,7 @@ import pytest
 import fairsched
 from fairsched import AsyncFairsched, new_request
 from fairsched.v1 import decision_pb2
+from fairsched.v1 import scheduler_service_pb2 as pb
 from tests.clients.requests import ended, waiting
 from tests.clients.service_process import ServiceProcess
 
@@ -39,6 +40,39 @@ async def test_wait_survives_a_restart_of_the_service(own_service: ServiceProces
 
     assert info.state == decision_pb2.REQUEST_STATE_SUCCEEDED
     assert own_service.stop() == 0
+
+
+async def test_a_turn_taken_at_once_survives_a_restart_too(own_service: ServiceProcess, stream):
+    """A worker that waits takes it before it was ever queued; its end is told all the same."""
+    async with AsyncFairsched(own_service.target, stream=stream) as client:
+        restarted = asyncio.Event()
+
+        async def handler(job) -> None:
+            await restarted.wait()
+
+        worker = client.worker("w", ["default"], handler)
+        running = asyncio.create_task(worker.run())
+        await _worker_waits(client)
+        request = new_request(pool="default", user_id="a", cost=1)
+        async with asyncio.timeout(40), client.acquire(request) as turn:
+            await asyncio.to_thread(own_service.kill)
+            await asyncio.to_thread(own_service.start)
+            restarted.set()
+            await turn.completed()
+            assert not turn.lost.is_set()
+        worker.stop()
+        await running
+
+    assert own_service.stop() == 0
+
+
+async def _worker_waits(client: AsyncFairsched) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            found = await client.scheduler.ListWorkers(pb.ListWorkersRequest())
+            if found.workers:
+                return
+            await asyncio.sleep(0.02)
 
 
 NOWHERE = "127.0.0.1:9"

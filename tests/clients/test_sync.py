@@ -293,6 +293,28 @@ def test_worker_restarts_with_the_service(own_service):
     assert own_service.stop() == 0
 
 
+def test_a_turn_taken_at_once_survives_a_restart(own_service):
+    """A worker that waits takes it before it was ever queued; its end is told all the same."""
+    restarted = threading.Event()
+
+    def handler(_job: fairsched.Job) -> None:
+        assert restarted.wait(30)
+
+    with Fairsched(own_service.target) as client, AtWork(client.worker("w", ["default"], handler)):
+        for _ in range(500):
+            if client.scheduler.ListWorkers(pb.ListWorkersRequest()).workers:
+                break
+            time.sleep(0.02)
+        with client.acquire(new_request(pool="default", user_id="a", cost=1)) as turn:
+            own_service.kill()
+            own_service.start()
+            restarted.set()
+            turn.completed()
+
+    assert turn.end_error is None
+    assert own_service.stop() == 0
+
+
 def test_watch_goes_on_after_a_restart(own_service):
     """A tail over a restart has every decision once, in order."""
     stop = threading.Event()

@@ -293,6 +293,7 @@ class AsyncAcquire:
                         self._accepted = True
                         await self._tell(response.queued.outlook)
                     case "granted":
+                        self._accepted = True
                         return response.granted
                     case "ended":
                         ended = response.ended

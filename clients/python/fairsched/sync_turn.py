@@ -259,6 +259,7 @@ class Acquire:
                         if self._on_queued is not None:
                             self._on_queued(response.queued.outlook)
                     case "granted":
+                        self._accepted = True
                         return response.granted
                     case "ended":
                         ended = response.ended
