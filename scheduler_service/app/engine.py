@@ -4,8 +4,8 @@ Everything here runs on one event loop; the state has no locks.  The order of wo
 
     1. `apply` decides and the state in memory follows.
     2. The decisions join the group under construction.
-    3. At the end of the loop's turn, or when the commit in flight is done, the group is handed to
-       the committer, which appends and syncs it on its own thread.
+    3. At the end of the loop's next turn, or when the commit in flight is done, the group is handed
+       to the committer, which appends and syncs it on its own thread.
     4. When the group is durable its decisions are published, and everybody who waits for it is
        answered, all in one turn.
 

@@ -91,7 +91,7 @@ def set_user(
 @app.command("forget")
 @remote
 def forget_user(session: Session, pool: PoolName, user: UserId) -> None:
-    """Deletes a user's settings, and what leads from its pseudonym back to it."""
+    """Deletes a user's settings, and what was learned about it."""
     response = session.client.admin.ForgetUser(pb.ForgetUserRequest(pool=pool, user_id=user))
     if not session.json_or([response]):
         output.out.print(output.safe(f"User {user} of pool {pool} is forgotten."))

@@ -464,7 +464,7 @@ class DeadLetterDropped(_Record, frozen=True, array_like=True, gc=False, tag=26)
 
 
 class UserForgotten(_Record, frozen=True, array_like=True, gc=False, tag=27):
-    """What leads from a pseudonym back to a user id was deleted, and the user's settings."""
+    """A user's settings, and what was learned about it, were deleted."""
 
     pool: str
     user_id: str

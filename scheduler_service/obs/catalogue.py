@@ -95,7 +95,7 @@ SERVICE: dict[str, Metric] = {
     "fairsched_audit_ring_bytes": _gauge("Recent records kept in memory for readers.", "bytes"),
     "fairsched_log_lines_dropped_total": _counter("Log lines dropped since nobody took them."),
     "fairsched_invariant_violations_total": _counter(
-        "Laws of the core found broken; the service stops at the first."
+        "Laws of the core found broken, restarts included; the service stops at the first."
     ),
     "fairsched_debug_loop_lag_max_seconds": _gauge(
         "Longest time the event loop was late since the start.", "seconds", stable=False

@@ -64,6 +64,7 @@ EVENTS: dict[str, Event] = {
     "snapshot.made": Event(_INFO, "a snapshot was made"),
     "snapshot.refused": Event(_WARNING, "a snapshot cannot be used; an older one is"),
     "task.failed": Event(_ERROR, "a part of the service ended by a defect"),
+    "violation.not_kept": Event(_ERROR, "a broken law could not be written down for the metric"),
 }
 """By name."""
 

@@ -48,11 +48,13 @@ class Sources:
         app: The use cases.
         seen: What happened.
         lag_ns: Gives the longest time the loop was late.
+        violations_before: Broken laws that earlier processes found.
     """
 
     app: Application
     seen: Observation
     lag_ns: Callable[[], int]
+    violations_before: int = 0
 
 
 class Metrics:
@@ -165,8 +167,8 @@ def _running_rows(rows: Rows, sources: Sources) -> None:
     rows.add("fairsched_store_journal_bytes", usage.journal_bytes)
     rows.add("fairsched_disk_free_bytes", usage.free_bytes)
     rows.add("fairsched_audit_ring_bytes", seen.log.ring_bytes)
-    broken = isinstance(engine.failed, AssertionError)
-    rows.add("fairsched_invariant_violations_total", int(broken))
+    violations = sources.violations_before + isinstance(engine.failed, AssertionError)
+    rows.add("fairsched_invariant_violations_total", violations)
     rows.add("fairsched_debug_loop_lag_max_seconds", sources.lag_ns() / _NS)
     for reason, count in seen.tally.refused.items():
         rows.add("fairsched_rejections_total", count, "", reason)

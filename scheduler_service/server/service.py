@@ -47,7 +47,7 @@ from scheduler_service.rpc.calls import Observer, Runtime
 from scheduler_service.rpc.health import Health
 from scheduler_service.rpc.scheduler_servicer import SchedulerServicer
 from scheduler_service.rpc.security import Access
-from scheduler_service.server import listening
+from scheduler_service.server import listening, violations
 from scheduler_service.server.ending import keep, last_snapshot, left_seconds
 from scheduler_service.server.listening import Listening
 from scheduler_service.server.opening import (
@@ -240,7 +240,8 @@ class Service:
         stall_ns = int(settings.stall_seconds * SECOND_NS)
         chores = (teacher.teach, self._telemetry.publish_head)
         watchdog = Watchdog(app, store, stall_ns, report, chores)
-        self._telemetry.attach(app, observation, watchdog)
+        known = violations.count(self._directory.path)
+        self._telemetry.attach(app, observation, watchdog, known)
         self.runtime.application, self.runtime.observation = app, observation
         return Running(clock, engine, app, teacher, snapshots, watchdog)
 
@@ -286,8 +287,10 @@ class Service:
     async def failed(self) -> BaseException | None:
         """Waits until the engine has stopped for good; returns why."""
         assert self.running is not None  # noqa: S101 - recover() comes first
-        await self.running.engine.stopped.wait()
-        return self.running.engine.failed
+        engine = self.running.engine
+        await engine.stopped.wait()
+        violations.keep(self._directory.path, engine, self._report)
+        return engine.failed
 
     async def reload(self, read: Loader) -> bool:
         """Reads the configuration again; returns whether it is in force now."""

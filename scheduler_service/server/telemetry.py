@@ -67,10 +67,19 @@ class Telemetry:
             message = f"cannot listen at {address}: {error}"
             raise AddressTakenError(message) from error
 
-    def attach(self, app: Application, seen: Observation, watchdog: Watchdog) -> None:
-        """Begins to show a service whose log has been replayed."""
+    def attach(
+        self, app: Application, seen: Observation, watchdog: Watchdog, violations_before: int
+    ) -> None:
+        """Begins to show a service whose log has been replayed.
+
+        Args:
+            app: The use cases.
+            seen: What happened.
+            watchdog: Knows how late the loop was.
+            violations_before: Broken laws that earlier processes found.
+        """
         self._seen = seen
-        self.metrics.attach(Sources(app, seen, lambda: watchdog.longest_lag_ns))
+        self.metrics.attach(Sources(app, seen, lambda: watchdog.longest_lag_ns, violations_before))
 
     def set_level(self, level: str) -> None:
         """Changes the least important level of log lines."""

@@ -148,6 +148,23 @@ def _get(port: int, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
+async def test_a_broken_law_is_still_counted_after_the_restart(tmp_path):
+    """The process that finds one is gone before a scrape; the alert must fire all the same."""
+    async with running(tmp_path) as live:
+        await live.enqueue("a")
+        await live.enqueue("b")
+        live.engine.state.pools["default"].virtual_time = 1 << 50
+        with pytest.raises(grpc.aio.AioRpcError):
+            await live.next()
+        assert isinstance(await live.service.failed(), AssertionError)
+    for _ in range(2):
+        async with running(tmp_path, http_listen="127.0.0.1:0") as live:
+            port = int(live.reported("service.listening")[0]["http_port"])
+            _, metrics = await asyncio.to_thread(_get, port, "/metrics")
+            assert "fairsched_invariant_violations_total 1.0" in metrics
+            assert (await live.state("a")).request_id == "a"
+
+
 async def test_probes_and_metrics_of_a_service(tmp_path):
     """The probes and the metrics of a running service tell what is so, problems included."""
     async with running(tmp_path / "data", http_listen="127.0.0.1:0", metrics_users=1) as live:

@@ -29,7 +29,8 @@ class AdminServiceStub:
     """Changes and shows what the service does.
 
     Changes are decisions in the log, act at once on all that waits, and survive
-    a restart. Repeating one changes nothing more. Needs the role `admin`.
+    a restart. Repeating one changes nothing more. Needs the role `admin`;
+    `GetStats` is for `auditor` too.
     """
 
     def __init__(self, channel):
@@ -129,7 +130,8 @@ class AdminServiceServicer:
     """Changes and shows what the service does.
 
     Changes are decisions in the log, act at once on all that waits, and survive
-    a restart. Repeating one changes nothing more. Needs the role `admin`.
+    a restart. Repeating one changes nothing more. Needs the role `admin`;
+    `GetStats` is for `auditor` too.
     """
 
     def CreatePool(self, request, context):
@@ -145,7 +147,8 @@ class AdminServiceServicer:
     def UpdatePool(self, request, context):
         """Changes a pool's policy.
 
-        Fails with `NOT_FOUND` (`POOL_UNKNOWN`).
+        Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and, when the mode of a pool with
+        requests is to change, with `FAILED_PRECONDITION` (`POOL_MODE`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -202,11 +205,10 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ForgetUser(self, request, context):
-        """Deletes the settings of a user without work, and what leads from its
-        pseudonym back to it.
+        """Deletes the settings of a user without work, and what was learned about it.
 
-        Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and `FAILED_PRECONDITION`
-        (`USER_HAS_WORK`).
+        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `USER_UNKNOWN`) and
+        `FAILED_PRECONDITION` (`USER_HAS_WORK`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -266,8 +268,9 @@ class AdminServiceServicer:
         """Puts a dead-lettered request back as a redelivery with fresh attempts,
         uncharged.
 
-        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`) and
-        `RESOURCE_EXHAUSTED` (`USERS_FULL`).
+        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`),
+        `FAILED_PRECONDITION` (`NOT_DEAD_LETTERED`) and `RESOURCE_EXHAUSTED`
+        (`USERS_FULL`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -276,7 +279,8 @@ class AdminServiceServicer:
     def DiscardDeadLetter(self, request, context):
         """Drops a dead-lettered request for good.
 
-        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`).
+        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`) and
+        `FAILED_PRECONDITION` (`NOT_DEAD_LETTERED`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -382,7 +386,8 @@ class AdminService:
     """Changes and shows what the service does.
 
     Changes are decisions in the log, act at once on all that waits, and survive
-    a restart. Repeating one changes nothing more. Needs the role `admin`.
+    a restart. Repeating one changes nothing more. Needs the role `admin`;
+    `GetStats` is for `auditor` too.
     """
 
     @staticmethod

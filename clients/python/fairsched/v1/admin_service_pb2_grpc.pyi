@@ -30,7 +30,8 @@ class AdminServiceStub:
     """Changes and shows what the service does.
 
     Changes are decisions in the log, act at once on all that waits, and survive
-    a restart. Repeating one changes nothing more. Needs the role `admin`.
+    a restart. Repeating one changes nothing more. Needs the role `admin`;
+    `GetStats` is for `auditor` too.
     """
 
     @_typing.overload
@@ -46,7 +47,8 @@ class AdminServiceStub:
     UpdatePool: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.UpdatePoolRequest, _admin_service_pb2.UpdatePoolResponse]
     """Changes a pool's policy.
 
-    Fails with `NOT_FOUND` (`POOL_UNKNOWN`).
+    Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and, when the mode of a pool with
+    requests is to change, with `FAILED_PRECONDITION` (`POOL_MODE`).
     """
     GetPool: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetPoolRequest, _admin_service_pb2.GetPoolResponse]
     """Shows a pool's policy. Fails with `NOT_FOUND` (`POOL_UNKNOWN`)."""
@@ -72,11 +74,10 @@ class AdminServiceStub:
     ListUsers: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListUsersRequest, _admin_service_pb2.ListUsersResponse]
     """Lists the users of a pool that have state or settings, by id."""
     ForgetUser: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ForgetUserRequest, _admin_service_pb2.ForgetUserResponse]
-    """Deletes the settings of a user without work, and what leads from its
-    pseudonym back to it.
+    """Deletes the settings of a user without work, and what was learned about it.
 
-    Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and `FAILED_PRECONDITION`
-    (`USER_HAS_WORK`).
+    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `USER_UNKNOWN`) and
+    `FAILED_PRECONDITION` (`USER_HAS_WORK`).
     """
     Pause: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.PauseRequest, _admin_service_pb2.PauseResponse]
     """Stops dispatching from a pool or from one user of it. Leases go on.
@@ -106,13 +107,15 @@ class AdminServiceStub:
     """Puts a dead-lettered request back as a redelivery with fresh attempts,
     uncharged.
 
-    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`) and
-    `RESOURCE_EXHAUSTED` (`USERS_FULL`).
+    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`),
+    `FAILED_PRECONDITION` (`NOT_DEAD_LETTERED`) and `RESOURCE_EXHAUSTED`
+    (`USERS_FULL`).
     """
     DiscardDeadLetter: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.DiscardDeadLetterRequest, _admin_service_pb2.DiscardDeadLetterResponse]
     """Drops a dead-lettered request for good.
 
-    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`).
+    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`) and
+    `FAILED_PRECONDITION` (`NOT_DEAD_LETTERED`).
     """
 
 @_typing.type_check_only
@@ -120,7 +123,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Changes and shows what the service does.
 
     Changes are decisions in the log, act at once on all that waits, and survive
-    a restart. Repeating one changes nothing more. Needs the role `admin`.
+    a restart. Repeating one changes nothing more. Needs the role `admin`;
+    `GetStats` is for `auditor` too.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -133,7 +137,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     UpdatePool: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.UpdatePoolRequest, _admin_service_pb2.UpdatePoolResponse]  # type: ignore[assignment]
     """Changes a pool's policy.
 
-    Fails with `NOT_FOUND` (`POOL_UNKNOWN`).
+    Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and, when the mode of a pool with
+    requests is to change, with `FAILED_PRECONDITION` (`POOL_MODE`).
     """
     GetPool: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetPoolRequest, _admin_service_pb2.GetPoolResponse]  # type: ignore[assignment]
     """Shows a pool's policy. Fails with `NOT_FOUND` (`POOL_UNKNOWN`)."""
@@ -159,11 +164,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     ListUsers: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListUsersRequest, _admin_service_pb2.ListUsersResponse]  # type: ignore[assignment]
     """Lists the users of a pool that have state or settings, by id."""
     ForgetUser: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ForgetUserRequest, _admin_service_pb2.ForgetUserResponse]  # type: ignore[assignment]
-    """Deletes the settings of a user without work, and what leads from its
-    pseudonym back to it.
+    """Deletes the settings of a user without work, and what was learned about it.
 
-    Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and `FAILED_PRECONDITION`
-    (`USER_HAS_WORK`).
+    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `USER_UNKNOWN`) and
+    `FAILED_PRECONDITION` (`USER_HAS_WORK`).
     """
     Pause: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.PauseRequest, _admin_service_pb2.PauseResponse]  # type: ignore[assignment]
     """Stops dispatching from a pool or from one user of it. Leases go on.
@@ -193,20 +197,23 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Puts a dead-lettered request back as a redelivery with fresh attempts,
     uncharged.
 
-    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`) and
-    `RESOURCE_EXHAUSTED` (`USERS_FULL`).
+    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`),
+    `FAILED_PRECONDITION` (`NOT_DEAD_LETTERED`) and `RESOURCE_EXHAUSTED`
+    (`USERS_FULL`).
     """
     DiscardDeadLetter: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.DiscardDeadLetterRequest, _admin_service_pb2.DiscardDeadLetterResponse]  # type: ignore[assignment]
     """Drops a dead-lettered request for good.
 
-    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`).
+    Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`) and
+    `FAILED_PRECONDITION` (`NOT_DEAD_LETTERED`).
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """Changes and shows what the service does.
 
     Changes are decisions in the log, act at once on all that waits, and survive
-    a restart. Repeating one changes nothing more. Needs the role `admin`.
+    a restart. Repeating one changes nothing more. Needs the role `admin`;
+    `GetStats` is for `auditor` too.
     """
 
     @_abc_1.abstractmethod
@@ -229,7 +236,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_service_pb2.UpdatePoolResponse, _abc.Awaitable[_admin_service_pb2.UpdatePoolResponse]]:
         """Changes a pool's policy.
 
-        Fails with `NOT_FOUND` (`POOL_UNKNOWN`).
+        Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and, when the mode of a pool with
+        requests is to change, with `FAILED_PRECONDITION` (`POOL_MODE`).
         """
 
     @_abc_1.abstractmethod
@@ -297,11 +305,10 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.ForgetUserRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.ForgetUserResponse, _abc.Awaitable[_admin_service_pb2.ForgetUserResponse]]:
-        """Deletes the settings of a user without work, and what leads from its
-        pseudonym back to it.
+        """Deletes the settings of a user without work, and what was learned about it.
 
-        Fails with `NOT_FOUND` (`POOL_UNKNOWN`) and `FAILED_PRECONDITION`
-        (`USER_HAS_WORK`).
+        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `USER_UNKNOWN`) and
+        `FAILED_PRECONDITION` (`USER_HAS_WORK`).
         """
 
     @_abc_1.abstractmethod
@@ -373,8 +380,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Puts a dead-lettered request back as a redelivery with fresh attempts,
         uncharged.
 
-        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`) and
-        `RESOURCE_EXHAUSTED` (`USERS_FULL`).
+        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`),
+        `FAILED_PRECONDITION` (`NOT_DEAD_LETTERED`) and `RESOURCE_EXHAUSTED`
+        (`USERS_FULL`).
         """
 
     @_abc_1.abstractmethod
@@ -385,7 +393,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_service_pb2.DiscardDeadLetterResponse, _abc.Awaitable[_admin_service_pb2.DiscardDeadLetterResponse]]:
         """Drops a dead-lettered request for good.
 
-        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`).
+        Fails with `NOT_FOUND` (`POOL_UNKNOWN`, `REQUEST_UNKNOWN`) and
+        `FAILED_PRECONDITION` (`NOT_DEAD_LETTERED`).
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -29,7 +29,8 @@ class AuditServiceStub:
     """Reads the decision log.
 
     Only what is durable is shown. A reader never holds the log back: what is
-    pruned meanwhile is said to be gone. Needs the role `auditor`.
+    pruned meanwhile is said to be gone. Needs the role `auditor`
+    or `admin`.
     """
 
     def __init__(self, channel):
@@ -59,7 +60,8 @@ class AuditServiceServicer:
     """Reads the decision log.
 
     Only what is durable is shown. A reader never holds the log back: what is
-    pruned meanwhile is said to be gone. Needs the role `auditor`.
+    pruned meanwhile is said to be gone. Needs the role `auditor`
+    or `admin`.
     """
 
     def ListDecisions(self, request, context):
@@ -127,7 +129,8 @@ class AuditService:
     """Reads the decision log.
 
     Only what is durable is shown. A reader never holds the log back: what is
-    pruned meanwhile is said to be gone. Needs the role `auditor`.
+    pruned meanwhile is said to be gone. Needs the role `auditor`
+    or `admin`.
     """
 
     @staticmethod

@@ -30,7 +30,8 @@ class AuditServiceStub:
     """Reads the decision log.
 
     Only what is durable is shown. A reader never holds the log back: what is
-    pruned meanwhile is said to be gone. Needs the role `auditor`.
+    pruned meanwhile is said to be gone. Needs the role `auditor`
+    or `admin`.
     """
 
     @_typing.overload
@@ -66,7 +67,8 @@ class AuditServiceAsyncStub(AuditServiceStub):
     """Reads the decision log.
 
     Only what is durable is shown. A reader never holds the log back: what is
-    pruned meanwhile is said to be gone. Needs the role `auditor`.
+    pruned meanwhile is said to be gone. Needs the role `auditor`
+    or `admin`.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -98,7 +100,8 @@ class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads the decision log.
 
     Only what is durable is shown. A reader never holds the log back: what is
-    pruned meanwhile is said to be gone. Needs the role `auditor`.
+    pruned meanwhile is said to be gone. Needs the role `auditor`
+    or `admin`.
     """
 
     @_abc_1.abstractmethod

@@ -606,7 +606,7 @@ class Decision(_message.Message):
 
     @_builtins.property
     def user_forgotten(self) -> Global___UserForgotten:
-        """What leads back to a user was deleted."""
+        """What was kept of a user was deleted."""
 
     def __init__(
         self,
@@ -1656,9 +1656,7 @@ Global___DeadLetterDropped: _TypeAlias = DeadLetterDropped  # noqa: Y015
 
 @_typing.final
 class UserForgotten(_message.Message):
-    """What leads from a pseudonym back to a user id was deleted, and the user's
-    settings.
-    """
+    """A user's settings, and what was learned about it, were deleted."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

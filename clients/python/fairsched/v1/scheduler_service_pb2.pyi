@@ -204,8 +204,9 @@ class EnqueueRequest(_message.Message):
     without a cap).
     """
     payload: _builtins.bytes
-    """Optional. Handed to the worker as it is, at most 64 KiB. Deleted when the
-    request ends; never in the decision log.
+    """Optional. Handed to the worker as it is, at most 64 KiB unless the service
+    is set up otherwise. Deleted when the request ends, if not as a dead letter;
+    never in the decision log.
     """
     @_builtins.property
     def max_wait(self) -> _duration_pb2.Duration:
@@ -219,8 +220,8 @@ class EnqueueRequest(_message.Message):
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Optional. Handed to the worker as it is, at most 16 pairs. Deleted when the
-        request ends; never in the decision log.
+        """Optional. Handed to the worker as it is, at most 16 pairs and 16 KiB in
+        all. Deleted with the payload; never in the decision log.
         """
 
     def __init__(
@@ -701,8 +702,8 @@ class CancelResponse(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     DUPLICATE_FIELD_NUMBER: _builtins.int
     state: _decision_pb2.RequestState.ValueType
-    """`CANCELLED`; `LEASED` or `REDELIVERY` if its holder was asked to stop; or
-    the state it had ended in before.
+    """`CANCELLED`; `LEASED` if its holder was asked to stop; or the state it had
+    ended in before.
     """
     duplicate: _builtins.bool
     """True if the request had been cancelled or had ended before."""
@@ -832,7 +833,7 @@ class AcquireResponse(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def queued(self) -> Global___AcquireQueued:
-        """It waits. Sent at once and whenever the outlook changed."""
+        """It waits. Sent when it begins to, and whenever the outlook changed."""
 
     @_builtins.property
     def granted(self) -> Global___AcquireGranted:
@@ -1195,7 +1196,9 @@ class DrainWorkerResponse(_message.Message):
     WORKER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def worker(self) -> Global___Worker:
-        """The worker; gone when it holds no lease any more."""
+        """The worker; forgotten when it holds no lease any more and was silent for
+        `worker_ttl`.
+        """
 
     def __init__(
         self,
@@ -2052,7 +2055,7 @@ class WaitInfo(_message.Message):
     """What it waits for now."""
     requests_ahead: _builtins.int
     """Waiting requests expected to be dispatched before it if nothing else
-    arrives, counted.
+    arrives; counted while at most 2,000 wait, beyond that estimated from a part.
     """
     users_ahead: _builtins.int
     """Users with such requests."""

@@ -153,8 +153,9 @@ class SchedulerServiceServicer:
         `idempotency_key`: a repeat gets the same leases and charges nothing more;
         without a key a repeat is a new call, and leases that reached nobody come
         back through hand-over. Fails with `RESOURCE_EXHAUSTED` (`CALLS_PARKED_FULL`),
-        `NOT_FOUND` (`POOL_UNKNOWN`, `WORKER_UNKNOWN`) and `FAILED_PRECONDITION`
-        (`POOL_MODE`) for a pool that is a gate. Carried completions are applied
+        `NOT_FOUND` (`POOL_UNKNOWN`, `WORKER_UNKNOWN`), `FAILED_PRECONDITION`
+        (`POOL_MODE`) for a pool that is a gate, `ABORTED` (`SESSION_SUPERSEDED`)
+        and `RESOURCE_EXHAUSTED` (`WORKERS_FULL`). Carried completions are applied
         whatever becomes of the rest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -214,15 +215,16 @@ class SchedulerServiceServicer:
     def Acquire(self, request, context):
         """Enqueues a request and waits for its turn in one call.
 
-        The stream says `queued` at once and whenever the outlook changes,
-        `granted` when it is the request's turn, and `ended` as its last word.
+        The stream says `queued` when it has to wait and whenever the outlook
+        changes, `granted` when it is the request's turn, and `ended` as its last
+        word. The request waits at most until the call's deadline.
         With a gate the caller holds the lease: the stream closes after `granted`,
         and the caller renews and completes. With worker pull the stream stays
         open after `granted`, since the worker's lease may be lost: a further
         `granted` then names another worker. Dropping the call while the request
         is queued cancels it; once a worker has it, the worker is asked to stop and
         it is not redelivered. Calling again with the same id resumes. Fails like
-        `Enqueue`.
+        `Enqueue`, and with `RESOURCE_EXHAUSTED` (`CALLS_PARKED_FULL`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -259,8 +261,9 @@ class SchedulerServiceServicer:
 
         Supersedes an earlier session of the same `worker_id`: that one's leases
         can be completed but not renewed. Fails with `PERMISSION_DENIED`
-        (`ENDPOINT_DENIED`) for an endpoint the caller's token does not allow, and
-        with `RESOURCE_EXHAUSTED` (`WORKERS_FULL`).
+        (`ENDPOINT_DENIED`) for an endpoint the caller's token does not allow, with
+        `NOT_FOUND` (`POOL_UNKNOWN`), `FAILED_PRECONDITION` (`POOL_MODE`) for a pool
+        that is a gate, and with `RESOURCE_EXHAUSTED` (`WORKERS_FULL`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

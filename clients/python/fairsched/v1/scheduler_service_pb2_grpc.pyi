@@ -62,8 +62,9 @@ class SchedulerServiceStub:
     `idempotency_key`: a repeat gets the same leases and charges nothing more;
     without a key a repeat is a new call, and leases that reached nobody come
     back through hand-over. Fails with `RESOURCE_EXHAUSTED` (`CALLS_PARKED_FULL`),
-    `NOT_FOUND` (`POOL_UNKNOWN`, `WORKER_UNKNOWN`) and `FAILED_PRECONDITION`
-    (`POOL_MODE`) for a pool that is a gate. Carried completions are applied
+    `NOT_FOUND` (`POOL_UNKNOWN`, `WORKER_UNKNOWN`), `FAILED_PRECONDITION`
+    (`POOL_MODE`) for a pool that is a gate, `ABORTED` (`SESSION_SUPERSEDED`)
+    and `RESOURCE_EXHAUSTED` (`WORKERS_FULL`). Carried completions are applied
     whatever becomes of the rest.
     """
     Complete: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.CompleteRequest, _scheduler_service_pb2.CompleteResponse]
@@ -99,15 +100,16 @@ class SchedulerServiceStub:
     Acquire: _grpc.UnaryStreamMultiCallable[_scheduler_service_pb2.AcquireRequest, _scheduler_service_pb2.AcquireResponse]
     """Enqueues a request and waits for its turn in one call.
 
-    The stream says `queued` at once and whenever the outlook changes,
-    `granted` when it is the request's turn, and `ended` as its last word.
+    The stream says `queued` when it has to wait and whenever the outlook
+    changes, `granted` when it is the request's turn, and `ended` as its last
+    word. The request waits at most until the call's deadline.
     With a gate the caller holds the lease: the stream closes after `granted`,
     and the caller renews and completes. With worker pull the stream stays
     open after `granted`, since the worker's lease may be lost: a further
     `granted` then names another worker. Dropping the call while the request
     is queued cancels it; once a worker has it, the worker is asked to stop and
     it is not redelivered. Calling again with the same id resumes. Fails like
-    `Enqueue`.
+    `Enqueue`, and with `RESOURCE_EXHAUSTED` (`CALLS_PARKED_FULL`).
     """
     GatewaySession: _grpc.StreamStreamMultiCallable[_scheduler_service_pb2.GatewaySessionRequest, _scheduler_service_pb2.GatewaySessionResponse]
     """Does what `BatchEnqueue`, `Acquire`, `Cancel`, `RenewLease` and
@@ -132,8 +134,9 @@ class SchedulerServiceStub:
 
     Supersedes an earlier session of the same `worker_id`: that one's leases
     can be completed but not renewed. Fails with `PERMISSION_DENIED`
-    (`ENDPOINT_DENIED`) for an endpoint the caller's token does not allow, and
-    with `RESOURCE_EXHAUSTED` (`WORKERS_FULL`).
+    (`ENDPOINT_DENIED`) for an endpoint the caller's token does not allow, with
+    `NOT_FOUND` (`POOL_UNKNOWN`), `FAILED_PRECONDITION` (`POOL_MODE`) for a pool
+    that is a gate, and with `RESOURCE_EXHAUSTED` (`WORKERS_FULL`).
     """
     DrainWorker: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.DrainWorkerRequest, _scheduler_service_pb2.DrainWorkerResponse]
     """Stops new work for a worker; its leases go on.
@@ -177,8 +180,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     `idempotency_key`: a repeat gets the same leases and charges nothing more;
     without a key a repeat is a new call, and leases that reached nobody come
     back through hand-over. Fails with `RESOURCE_EXHAUSTED` (`CALLS_PARKED_FULL`),
-    `NOT_FOUND` (`POOL_UNKNOWN`, `WORKER_UNKNOWN`) and `FAILED_PRECONDITION`
-    (`POOL_MODE`) for a pool that is a gate. Carried completions are applied
+    `NOT_FOUND` (`POOL_UNKNOWN`, `WORKER_UNKNOWN`), `FAILED_PRECONDITION`
+    (`POOL_MODE`) for a pool that is a gate, `ABORTED` (`SESSION_SUPERSEDED`)
+    and `RESOURCE_EXHAUSTED` (`WORKERS_FULL`). Carried completions are applied
     whatever becomes of the rest.
     """
     Complete: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.CompleteRequest, _scheduler_service_pb2.CompleteResponse]  # type: ignore[assignment]
@@ -214,15 +218,16 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     Acquire: _aio.UnaryStreamMultiCallable[_scheduler_service_pb2.AcquireRequest, _scheduler_service_pb2.AcquireResponse]  # type: ignore[assignment]
     """Enqueues a request and waits for its turn in one call.
 
-    The stream says `queued` at once and whenever the outlook changes,
-    `granted` when it is the request's turn, and `ended` as its last word.
+    The stream says `queued` when it has to wait and whenever the outlook
+    changes, `granted` when it is the request's turn, and `ended` as its last
+    word. The request waits at most until the call's deadline.
     With a gate the caller holds the lease: the stream closes after `granted`,
     and the caller renews and completes. With worker pull the stream stays
     open after `granted`, since the worker's lease may be lost: a further
     `granted` then names another worker. Dropping the call while the request
     is queued cancels it; once a worker has it, the worker is asked to stop and
     it is not redelivered. Calling again with the same id resumes. Fails like
-    `Enqueue`.
+    `Enqueue`, and with `RESOURCE_EXHAUSTED` (`CALLS_PARKED_FULL`).
     """
     GatewaySession: _aio.StreamStreamMultiCallable[_scheduler_service_pb2.GatewaySessionRequest, _scheduler_service_pb2.GatewaySessionResponse]  # type: ignore[assignment]
     """Does what `BatchEnqueue`, `Acquire`, `Cancel`, `RenewLease` and
@@ -247,8 +252,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
 
     Supersedes an earlier session of the same `worker_id`: that one's leases
     can be completed but not renewed. Fails with `PERMISSION_DENIED`
-    (`ENDPOINT_DENIED`) for an endpoint the caller's token does not allow, and
-    with `RESOURCE_EXHAUSTED` (`WORKERS_FULL`).
+    (`ENDPOINT_DENIED`) for an endpoint the caller's token does not allow, with
+    `NOT_FOUND` (`POOL_UNKNOWN`), `FAILED_PRECONDITION` (`POOL_MODE`) for a pool
+    that is a gate, and with `RESOURCE_EXHAUSTED` (`WORKERS_FULL`).
     """
     DrainWorker: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.DrainWorkerRequest, _scheduler_service_pb2.DrainWorkerResponse]  # type: ignore[assignment]
     """Stops new work for a worker; its leases go on.
@@ -307,8 +313,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         `idempotency_key`: a repeat gets the same leases and charges nothing more;
         without a key a repeat is a new call, and leases that reached nobody come
         back through hand-over. Fails with `RESOURCE_EXHAUSTED` (`CALLS_PARKED_FULL`),
-        `NOT_FOUND` (`POOL_UNKNOWN`, `WORKER_UNKNOWN`) and `FAILED_PRECONDITION`
-        (`POOL_MODE`) for a pool that is a gate. Carried completions are applied
+        `NOT_FOUND` (`POOL_UNKNOWN`, `WORKER_UNKNOWN`), `FAILED_PRECONDITION`
+        (`POOL_MODE`) for a pool that is a gate, `ABORTED` (`SESSION_SUPERSEDED`)
+        and `RESOURCE_EXHAUSTED` (`WORKERS_FULL`). Carried completions are applied
         whatever becomes of the rest.
         """
 
@@ -380,15 +387,16 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_scheduler_service_pb2.AcquireResponse], _abc.AsyncIterator[_scheduler_service_pb2.AcquireResponse]]:
         """Enqueues a request and waits for its turn in one call.
 
-        The stream says `queued` at once and whenever the outlook changes,
-        `granted` when it is the request's turn, and `ended` as its last word.
+        The stream says `queued` when it has to wait and whenever the outlook
+        changes, `granted` when it is the request's turn, and `ended` as its last
+        word. The request waits at most until the call's deadline.
         With a gate the caller holds the lease: the stream closes after `granted`,
         and the caller renews and completes. With worker pull the stream stays
         open after `granted`, since the worker's lease may be lost: a further
         `granted` then names another worker. Dropping the call while the request
         is queued cancels it; once a worker has it, the worker is asked to stop and
         it is not redelivered. Calling again with the same id resumes. Fails like
-        `Enqueue`.
+        `Enqueue`, and with `RESOURCE_EXHAUSTED` (`CALLS_PARKED_FULL`).
         """
 
     @_abc_1.abstractmethod
@@ -431,8 +439,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Supersedes an earlier session of the same `worker_id`: that one's leases
         can be completed but not renewed. Fails with `PERMISSION_DENIED`
-        (`ENDPOINT_DENIED`) for an endpoint the caller's token does not allow, and
-        with `RESOURCE_EXHAUSTED` (`WORKERS_FULL`).
+        (`ENDPOINT_DENIED`) for an endpoint the caller's token does not allow, with
+        `NOT_FOUND` (`POOL_UNKNOWN`), `FAILED_PRECONDITION` (`POOL_MODE`) for a pool
+        that is a gate, and with `RESOURCE_EXHAUSTED` (`WORKERS_FULL`).
         """
 
     @_abc_1.abstractmethod
