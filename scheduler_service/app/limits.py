@@ -22,6 +22,9 @@ POOLS_MAX = 1000
 """Pools of the service."""
 
 POOLS_PER_CALL_MAX = 64
+ENUMS_MAX = 100
+"""Entries of a list of enum values."""
+
 BATCH_MAX = 1000
 """Items of one call."""
 

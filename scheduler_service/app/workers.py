@@ -35,13 +35,14 @@ class Workers:
         self._newest: dict[str, str] = {}
         self._turns: dict[str, int] = {}
         self._cancelled: dict[str, dict[str, None]] = {}
+        self._holders: dict[str, str] = {}
         self.on_change: dict[str, Callable[[], None]] = {}
         for key, worker in engine.state.workers.items():
             if worker.registered and self._is_newer(worker):
                 self._newest[worker.name] = key
         for lease_id, (_, request) in engine.state.leases.items():
             if request.cancel_reason and request.lease is not None:
-                self._cancelled.setdefault(request.lease.worker, {})[lease_id] = None
+                self._note(lease_id, request.lease.worker)
         engine.on((d.CancelRequested,), self._note_cancel)
         engine.on((d.WorkerDrained,), self._drained)
         engine.on((d.WorkerGone,), self._gone)
@@ -131,7 +132,7 @@ class Workers:
         self._forget(decision.worker)
 
     def _lease_over(self, decision: "d.Completed | d.LeaseEnded") -> None:
-        if self._cancelled:
+        if self._holders:
             self._drop_cancel(decision.lease_id)
 
     def _note_cancel(self, decision: d.CancelRequested) -> None:
@@ -139,7 +140,7 @@ class Workers:
         request = None if pool is None else pool.requests.get(decision.request_id)
         if request is not None and request.lease is not None:
             lease = request.lease
-            self._cancelled.setdefault(lease.worker, {})[lease.lease_id] = None
+            self._note(lease.lease_id, lease.worker)
             self._tell(lease.worker)
 
     def _tell(self, key: str) -> None:
@@ -147,17 +148,23 @@ class Workers:
         if changed is not None:
             changed()
 
+    def _note(self, lease_id: str, key: str) -> None:
+        self._holders[lease_id] = key
+        self._cancelled.setdefault(key, {})[lease_id] = None
+
     def _drop_cancel(self, lease_id: str) -> None:
-        for key, leases in self._cancelled.items():
-            if lease_id in leases:
-                del leases[lease_id]
-                if not leases:
-                    del self._cancelled[key]
-                return
+        key = self._holders.pop(lease_id, None)
+        if key is None:
+            return
+        leases = self._cancelled.get(key, {})
+        leases.pop(lease_id, None)
+        if not leases:
+            self._cancelled.pop(key, None)
 
     def _forget(self, key: str) -> None:
         self._turns.pop(key, None)
-        self._cancelled.pop(key, None)
+        for lease_id in self._cancelled.pop(key, ()):
+            self._holders.pop(lease_id, None)
         for name, newest in self._newest.items():
             if newest == key:
                 del self._newest[name]

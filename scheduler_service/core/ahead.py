@@ -16,9 +16,12 @@ unbounded slack, is what happens if nothing else arrives; elsewhere promotions a
 it off by some per cent of the backlog (AA: a fifth).
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
+
+from sortedcontainers import SortedList
 
 from scheduler_service.core.charge import charge_for, slack_for
 from scheduler_service.core.decisions import RequestState
@@ -34,6 +37,8 @@ STEPS_MIN = 8
 
 _NEVER = 1 << 62
 
+_Key = tuple[int, int, str]
+
 _SHORT = PredictedClass.SHORT
 
 
@@ -48,7 +53,7 @@ def ahead_of(pool: Pool, request: Request) -> Ahead:
     """Returns what is expected to be dispatched before `request`, a waiting request of `pool`."""
     due = len(pool.redelivery)
     if request.state is RequestState.REDELIVERY:
-        older = sum(1 for sequence, _ in pool.redelivery if sequence < request.sequence)
+        older = bisect_left(pool.redelivery, (request.sequence, ""))
         return Ahead(older, min(older, len(pool.flows)))
     if pool.backlog.charged:
         found = _by_tags(pool, request)
@@ -80,7 +85,7 @@ def _by_tags(pool: Pool, request: Request) -> Ahead:
     in_reach: int = index.bisect_left((reach + 1, -1, ""))
     stride, steps = looks(pool, in_reach)
     users = requests = visited = 0
-    for _, _, user_id in islice(index, 0, in_reach, stride):
+    for _, _, user_id in one_in(stride, index, in_reach):
         visited += 1
         if user_id != flow.user_id:
             found = _before(pool, pool.flows[user_id], request, limits, steps)
@@ -90,6 +95,13 @@ def _by_tags(pool: Pool, request: Request) -> Ahead:
         requests = requests * in_reach // visited
         users = users * in_reach // visited
     return Ahead(own + requests, users + (own > 0))
+
+
+def one_in(stride: int, index: SortedList[_Key], count: int) -> Iterator[_Key]:
+    """Yields one in `stride` of the first `count` entries, without a walk past the others."""
+    if stride == 1:
+        return islice(index, count)
+    return (index[place] for place in range(0, count, stride))
 
 
 def looks(pool: Pool, users: int) -> tuple[int, int]:

@@ -60,10 +60,11 @@ def _grant_once(
     """Grants the next request, or says why there is none; None when a look cleared the way."""
     if pool.paused:
         return EmptyReason.PAUSED
-    if pool.redelivery:
+    if pool.redelivery and pool.name not in ask.passed_redelivery:
         dispatched = _grant_redelivery(state, pool, ask, log)
         if dispatched is not None:
             return dispatched
+        ask.passed_redelivery = (*ask.passed_redelivery, pool.name)
     if pool.reservations:
         request_id = pool.reservations.get(ask.worker)
         if request_id is not None:
@@ -157,7 +158,7 @@ def _grant_past_misfits(
         if _suits(request, ask):
             found = choice
             break
-        holdable = _any_could_hold(state, pool, request)
+        holdable = _any_could_hold(state, pool, request, ask)
         if not holdable and ask.now_ns - request.enqueue_ns >= policy.unplaceable_wait_ns:
             unplaceable.append(request)
             continue
@@ -202,7 +203,7 @@ def _pass_unplaceable(state: State, pool: Pool, ask: Ask, log: list[Decision]) -
     for meter, _, user_id in backlog.index:
         flow = pool.flows[user_id]
         heads = (backlog.short_of(flow), backlog.long_of(flow))
-        if any(head is not None and _any_could_hold(state, pool, head) for head in heads):
+        if any(head is not None and _any_could_hold(state, pool, head, ask) for head in heads):
             reached = meter
             break
         passed.append(flow)
@@ -237,7 +238,9 @@ def _would_grant(state: State, pool: Pool, ask: Ask) -> bool:
             return False
         if _suits(choice.request, ask):
             return True
-        if policy.placement is Placement.STALL and _any_could_hold(state, pool, choice.request):
+        if policy.placement is Placement.STALL and _any_could_hold(
+            state, pool, choice.request, ask
+        ):
             return False
         if _is_due_a_worker(pool, choice.request, ask):
             return False
@@ -261,8 +264,13 @@ def _end_unplaceable(
     end(state, pool, request, RequestState.UNPLACEABLE, "NO_WORKER_CAN_HOLD", now_ns, log)
 
 
-def _any_could_hold(state: State, pool: Pool, request: Request) -> bool:
-    return any(
-        pool.name in worker.pools and not worker.draining and could_hold(request, worker.offer)
-        for worker in state.workers.values()
-    )
+def _any_could_hold(state: State, pool: Pool, request: Request, ask: Ask) -> bool:
+    """Whether any live worker could hold the request, were it idle; looked up once a call."""
+    kind = (pool.name, request.kv_tokens, request.predicted_class, request.labels)
+    known = ask.holdable.get(kind)
+    if known is None:
+        known = ask.holdable[kind] = any(
+            pool.name in worker.pools and not worker.draining and could_hold(request, worker.offer)
+            for worker in state.workers.values()
+        )
+    return known

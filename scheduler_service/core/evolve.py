@@ -5,7 +5,7 @@ differ.  Nothing here chooses; where a record states a value (a meter, `v`), the
 from the record and asserted to be the one the rules give.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import Any
 
@@ -84,7 +84,7 @@ def _dispatched(state: State, x: d.Dispatched) -> None:
     request = pool.requests[x.request_id]
     flow = pool.flows[x.user_id]
     if x.turn is _REDELIVERY:
-        pool.redelivery.remove((request.sequence, x.request_id))
+        _drop_redelivery(pool, request)
     else:
         fl.unlink(pool, flow, request)
         flow.in_flight += 1
@@ -194,6 +194,12 @@ def _prefill_completed(state: State, x: d.PrefillCompleted) -> None:
         pool.backlog.owe(flow)
 
 
+def _drop_redelivery(pool: Pool, request: Request) -> None:
+    place = bisect_left(pool.redelivery, (request.sequence, request.request_id))
+    assert pool.redelivery[place][0] == request.sequence
+    del pool.redelivery[place]
+
+
 def _drop_lease(state: State, pool: Pool, request: Request) -> None:
     lease = request.lease
     assert lease is not None
@@ -271,7 +277,7 @@ def _ended(state: State, x: d.Ended) -> None:
     if dead:
         pool.dead[x.request_id] = request
     if request.state is d.RequestState.REDELIVERY:
-        pool.redelivery.remove((request.sequence, x.request_id))
+        _drop_redelivery(pool, request)
         _end_in_flight(state, pool, request, x.state, x.reason)
         return
     flow = pool.flows[request.user_id]

@@ -43,16 +43,21 @@ class Ask:
         hand_over: Whether leases must be confirmed.
         free_cost: Cost units a gate has room for; None is any.
         stalled_by: Request that stalls the pool, once one does.
+        passed_redelivery: Pools in which nothing due again suits: no later grant of the call does
+            either, since what the worker has free only falls.
+        holdable: Whether any worker could hold requests of a kind: (pool, tokens, class, labels).
     """
 
     __slots__ = (
         "free_cost",
         "hand_over",
+        "holdable",
         "idempotency_key",
         "lease_duration_ns",
         "nonce",
         "now_ns",
         "offer",
+        "passed_redelivery",
         "peer",
         "stalled_by",
         "worker",
@@ -80,6 +85,8 @@ class Ask:
         self.peer = peer
         self.free_cost: int | None = None
         self.stalled_by = ""
+        self.passed_redelivery: tuple[str, ...] = ()
+        self.holdable: dict[tuple[str, int, PredictedClass, tuple[str, ...]], bool] = {}
 
 
 def grant(

@@ -19,7 +19,7 @@ A profile is no part of the state: what it answers depends on when it was made.
 """
 
 from bisect import bisect_left, insort
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import final
 
 from scheduler_service.core.ahead import (
@@ -29,6 +29,7 @@ from scheduler_service.core.ahead import (
     in_order,
     limits_of,
     looks,
+    one_in,
     own_before,
     quota_of,
 )
@@ -259,7 +260,7 @@ class Profile:
         scale = users / max(len(range(0, users, stride)), 1)
         shorts: list[_Weighted] = []
         longs: list[_Weighted] = []
-        for _, _, user_id in islice(pool.backlog.index, 0, None, stride):
+        for _, _, user_id in one_in(stride, pool.backlog.index, users):
             flow = pool.flows[user_id]
             own = self._owns[user_id] = _Own(flow.meter, inside=True)
             rest = own.walk(pool, flow, newest, steps)

@@ -6,6 +6,7 @@ Every answer is made in one turn, so it is exact at one sequence, and is told wh
 from fairsched.v1 import admin_service_pb2 as pb
 from fairsched.v1 import scheduler_service_pb2 as scheduler_pb
 from scheduler_service.app.application import Application
+from scheduler_service.app.limits import ENUMS_MAX
 from scheduler_service.app.listing import Listings
 from scheduler_service.app.observation import Observation
 from scheduler_service.core import snapshot
@@ -159,8 +160,7 @@ class AdminLists(AdminDesk):
         checks = Checks()
         size = page_size(x.page_size, checks)
         checks.id("user_id", x.user_id, required=False)
-        for index, state in enumerate(x.states):
-            checks.enum(f"states[{index}]", state, _STATES, required=True)
+        checks.enums("states", x.states, _STATES, ENUMS_MAX)
         listed = f"requests of {x.pool}"
         after = self._request_place(x.page_token, listed, checks)
         pool = self.known_pool(x.pool, caller, checks)

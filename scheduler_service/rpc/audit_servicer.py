@@ -16,7 +16,7 @@ from scheduler_service.app import clock, codec
 from scheduler_service.app.audit import Cursor, Head, Page
 from scheduler_service.app.decision_filter import DecisionFilter
 from scheduler_service.app.history import first_at
-from scheduler_service.app.limits import POOLS_PER_CALL_MAX
+from scheduler_service.app.limits import ENUMS_MAX, POOLS_PER_CALL_MAX
 from scheduler_service.app.observation import Observation
 from scheduler_service.app.readiness import Phase
 from scheduler_service.core.errors import Denied, LimitReached, NotReady
@@ -145,8 +145,7 @@ class AuditServicer(Servicer, pb_grpc.AuditServiceServicer):
         users = checks.ids("filter.user_ids", x.user_ids, POOLS_PER_CALL_MAX)
         requests = checks.ids("filter.request_ids", x.request_ids, POOLS_PER_CALL_MAX)
         known = decision_pb2.DecisionKind.values()
-        for index, kind in enumerate(x.kinds):
-            checks.enum(f"filter.kinds[{index}]", kind, known, required=True)
+        checks.enums("filter.kinds", x.kinds, known, ENUMS_MAX)
         span = [
             checks.timestamp(f"filter.{name}", getattr(x, name)) if x.HasField(name) else 0
             for name in ("start_time", "end_time")

@@ -8,8 +8,10 @@ When the stream ends, a request whose turn it was waiting for is treated like on
 was dropped: it is cancelled, unless another call waits for it too.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.application import Application
@@ -29,6 +31,9 @@ from scheduler_service.rpc.validate import Checks, nanoseconds
 
 EVENTS_AT_ONCE = 1000
 """Events of one message."""
+
+LEAVES_PER_TURN = 200
+"""Requests of a stream that has ended that are left at once; leaving may cancel them."""
 
 _Key = tuple[str, str]
 
@@ -236,6 +241,8 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
                     self._leave(key, gone=False)
 
     def close(self) -> None:
-        """Leaves every request whose turn the gateway was waiting for."""
-        for key in list(self._followed):
+        """Leaves every request whose turn the gateway was waiting for, so many a turn."""
+        for key in list(islice(self._followed, LEAVES_PER_TURN)):
             self._leave(key, gone=True)
+        if self._followed:
+            asyncio.get_running_loop().call_soon(self.close)

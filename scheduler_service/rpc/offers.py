@@ -6,7 +6,7 @@ import msgspec
 
 from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
-from scheduler_service.app.limits import LABELS_MAX, TOKENS_MAX
+from scheduler_service.app.limits import ENUMS_MAX, LABELS_MAX, TOKENS_MAX
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.policy import PredictedClass
@@ -23,8 +23,7 @@ def check_offer(message: decision_pb2.Offer, checks: Checks, field: str = "offer
         checks.number(f"{field}.free_tokens", message.free_tokens, 0, TOKENS_MAX)
     if message.HasField("total_tokens"):
         checks.number(f"{field}.total_tokens", message.total_tokens, 0, TOKENS_MAX)
-    for index, value in enumerate(message.accepted_classes):
-        checks.enum(f"{field}.accepted_classes[{index}]", value, _CLASSES, required=True)
+    checks.enums(f"{field}.accepted_classes", message.accepted_classes, _CLASSES, ENUMS_MAX)
     checks.ids(f"{field}.labels", message.labels, LABELS_MAX)
     if message.max_leases:
         checks.number(f"{field}.max_leases", message.max_leases, 0, _MAX_LEASES)

@@ -3,6 +3,8 @@
 The answer is made in the turn of its decision and sent when that is durable.
 """
 
+import asyncio
+
 from fairsched.v1 import scheduler_service_pb2 as pb
 from fairsched.v1 import scheduler_service_pb2_grpc as pb_grpc
 from scheduler_service.app.application import Application
@@ -20,6 +22,9 @@ from scheduler_service.rpc.pulling import Pulling, check_lease_duration
 from scheduler_service.rpc.renewing import Renewing
 from scheduler_service.rpc.validate import Checks
 from scheduler_service.rpc.worker_session import WorkerSessions
+
+
+_ENQUEUES_PER_TURN = 100
 
 
 class Desks:
@@ -83,6 +88,8 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         checks.done()
         answer = pb.BatchEnqueueResponse()
         for index, item in enumerate(request.requests):
+            if index % _ENQUEUES_PER_TURN == _ENQUEUES_PER_TURN - 1:
+                await asyncio.sleep(0)  # others get their turn
             try:
                 path = f"requests[{index}]."
                 result = answer.results.add()

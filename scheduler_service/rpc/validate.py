@@ -5,7 +5,7 @@ end.  It hands back plain values (nanoseconds, text, ints), so that a good field
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -123,6 +123,16 @@ class Checks:
         elif value not in known:
             self.bad(field, f"has no value {value}")
         return value
+
+    def enums(
+        self, field: str, values: Sequence[int], known: Iterable[int], count_max: int
+    ) -> None:
+        """Checks a list of numbers of an enum, none of them unspecified."""
+        if len(values) > count_max:
+            self.bad(field, f"must have at most {count_max} entries, has {len(values)}")
+            return
+        for index, value in enumerate(values):
+            self.enum(f"{field}[{index}]", value, known, required=True)
 
     def merge(self, other: "Checks") -> None:
         """Takes over the violations of a part."""

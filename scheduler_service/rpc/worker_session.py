@@ -233,19 +233,19 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         )
 
     def _ask(self) -> None:
-        """Asks for as much as there are credits; waits for the rest."""
-        while self._credits > 0:
-            asked = min(self._credits, BATCH_MAX)
-            answer: c.Dispatches = self.app.engine.apply(self._command(asked))
-            self.app.blocked.misfits.asked(self._key, self._pools, answer)
-            self._answered(answer)
-            if len(answer.granted) < asked:
-                self._park(answer)
-                return
+        """Asks for as much as there are credits, a batch a turn; waits for the rest."""
+        asked = min(self._credits, BATCH_MAX)
+        answer: c.Dispatches = self.app.engine.apply(self._command(asked))
+        self.app.blocked.misfits.asked(self._key, self._pools, answer)
+        self._answered(answer)
+        if len(answer.granted) < asked:
+            self._park(answer)
+        elif self._credits > 0:
+            asyncio.get_running_loop().call_soon(self._ask_again)
 
     def _ask_again(self) -> None:
-        """Asks again on behalf of a stream that waits: what it is told may have changed."""
-        if self._parked is None:
+        """Asks for what the last batch left, or since what the worker is told may have changed."""
+        if self._credits == 0 or self._desk.open.get(self._key) is not self:
             return
         self._unpark()
         try:
