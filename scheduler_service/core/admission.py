@@ -115,7 +115,7 @@ def _check_limits(state: State, pool: Pool, x: c.Enqueue, log: list[d.Decision])
 def _evictable(pool: Pool) -> bool:
     return any(
         flow.waiting == flow.in_flight == 0 and flow.meter <= pool.virtual_time
-        for flow in (pool.flows.get(user_id) for _, user_id in pool.idle_in_quota)
+        for flow in (pool.flows.get(user_id) for _, user_id, _ in pool.idle_in_quota)
         if flow is not None
     )
 

@@ -22,12 +22,13 @@ Source:
     SFQ §7.1 (ordered set keyed by meter and user id).
 """
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedList
 
 from scheduler_service.core.policy import PoolPolicy, PredictedClass, WithinUser
+from scheduler_service.core.sweeping import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +41,9 @@ ELIGIBLE = 1
 BEYOND = 2
 
 _NO_EDGE = 1 << 63
+
+_SWEPT_ABOVE = 64
+_ANEW_ABOVE = 8
 
 _SHORT = PredictedClass.SHORT
 
@@ -55,8 +59,10 @@ class Backlog:
 
     __slots__ = (
         "_beyond",
+        "_beyond_place",
         "_debtors",
         "_flows",
+        "_head_places",
         "_longs",
         "_shorts",
         "charged",
@@ -75,6 +81,8 @@ class Backlog:
         self.index: SortedList[tuple[int, int, str]] = SortedList()
         self.edge = -1 if self.charged else _NO_EDGE
         self.selectable = 0
+        self._beyond_place = 0
+        self._head_places = [0, 0, 0]
         self._beyond: list[tuple[int, str]] = []
         self._shorts: list[tuple[int, str]] = []
         self._longs: list[tuple[int, str]] = []
@@ -124,7 +132,7 @@ class Backlog:
             tie = short.sequence
         if old[0] != meter or old[1] != tie:
             index = self.index
-            if index[0] is old:
+            if index[0] == old:
                 del index[0]
             else:
                 index.remove(old)
@@ -275,23 +283,26 @@ class Backlog:
 
     def _push_beyond(self, flow: "Flow") -> None:
         flow.place = BEYOND
-        beyond, flows = self._beyond, self._flows
+        beyond = self._beyond
         heappush(beyond, (flow.meter, flow.user_id))
-        if len(beyond) > 64 + 4 * self.selectable:
-            beyond[:] = [
-                entry
-                for entry in sorted(set(beyond))
-                if (held := flows.get(entry[1])) is not None
-                and held.place == BEYOND
-                and held.meter == entry[0]
-            ]
+        if len(beyond) > _SWEPT_ABOVE + 2 * self.selectable:
+            self._beyond_place = sweep(beyond, self._beyond_place, self._is_not_beyond)
+            if len(beyond) > _SWEPT_ABOVE + _ANEW_ABOVE * self.selectable:
+                beyond[:] = [x for x in sorted(set(beyond)) if not self._is_not_beyond(x)]
+
+    def _is_not_beyond(self, entry: tuple[int, str]) -> bool:
+        flow = self._flows.get(entry[1])
+        return flow is None or flow.place != BEYOND or flow.meter != entry[0]
 
     def _push(self, heap: _Heap, request: "Request") -> None:
         heappush(heap, (request.sequence, request.user_id))
-        if len(heap) > 64 + 4 * self.selectable:
-            kept = sorted(set(heap))
-            heap[:] = [entry for entry in kept if self._is_head(heap, entry)]
-            heapify(heap)
+        if len(heap) > _SWEPT_ABOVE + 2 * self.selectable:
+            which = 0 if heap is self._shorts else 1 if heap is self._longs else 2
+            place = self._head_places[which]
+            self._head_places[which] = sweep(heap, place, lambda x: not self._is_head(heap, x))
+            # What is not void can be there more than once: users that went beyond and came back.
+            if len(heap) > _SWEPT_ABOVE + _ANEW_ABOVE * self.selectable:
+                heap[:] = [entry for entry in sorted(set(heap)) if self._is_head(heap, entry)]
 
     def _is_head(self, heap: _Heap, entry: tuple[int, str]) -> bool:
         flow = self._flows.get(entry[1])

@@ -93,7 +93,7 @@ def _dispatched(state: State, x: d.Dispatched) -> None:
         request.first_dispatch_ns = x.now_ns
         request.rule = x.rule
         if request.expire_ns:
-            state.dead_timers += 1
+            timers.voided(state)
         pool.passes = x.passes_after
         _take_turn(pool, flow, request, x)
         fl.settle(pool, flow, request.predicted_class)
@@ -205,7 +205,7 @@ def _drop_lease(state: State, pool: Pool, request: Request) -> None:
     assert lease is not None
     del state.leases[lease.lease_id]
     del pool.leased[request.request_id]
-    state.dead_timers += 1
+    timers.voided(state)
     worker = state.workers.get(lease.worker)
     if worker is not None:
         worker.leases -= 1
@@ -283,7 +283,7 @@ def _ended(state: State, x: d.Ended) -> None:
     flow = pool.flows[request.user_id]
     fl.unlink(pool, flow, request)
     if request.expire_ns:
-        state.dead_timers += 1
+        timers.voided(state)
     fl.settle(pool, flow, request.predicted_class)
     fl.remember(state, pool, request, x.state, x.reason)
     fl.rest(pool, flow)

@@ -43,7 +43,6 @@ def _lease_timer(
     pool = state.pools.get(pool_name)
     request = None if pool is None else pool.requests.get(request_id)
     if pool is None or request is None or request.sequence != sequence or request.lease is None:
-        state.dead_timers -= 1
         return
     if timers.lease_due(request) > due_ns:
         # Set for a time that has moved on: it fires in its new place, even if that is due too.
@@ -53,7 +52,6 @@ def _lease_timer(
     by_hand_over = 0 < lease.hand_over_ns <= lease.expire_ns
     cause = d.LeaseEndCause.HAND_OVER if by_hand_over else d.LeaseEndCause.EXPIRED
     end_lease(state, pool, request, cause, now_ns, log)
-    state.dead_timers -= 1
 
 
 def _wait_timer(
@@ -67,10 +65,8 @@ def _wait_timer(
         or request.sequence != sequence
         or request.state is not d.RequestState.WAITING
     ):
-        state.dead_timers -= 1
         return
     end(state, pool, request, d.RequestState.EXPIRED, "MAX_WAIT", now_ns, log)
-    state.dead_timers -= 1
 
 
 def _pause_timer(
@@ -79,7 +75,6 @@ def _pause_timer(
     if timers.pause_end(state, pool_name, user_id) == due_ns:
         ended = c.Resume(now_ns=now_ns, pool=pool_name, user_id=user_id)
         resume(state, ended, log, by_timer=True)
-    state.dead_timers -= 1
 
 
 def _worker_timer(

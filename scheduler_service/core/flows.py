@@ -13,9 +13,13 @@ from scheduler_service.core.held import HeldIndex
 from scheduler_service.core.policy import PredictedClass
 from scheduler_service.core.request import Request
 from scheduler_service.core.state import Flow, Pool, State
+from scheduler_service.core.sweeping import sweep
 
 _SHORT = PredictedClass.SHORT
-_TIDY_ABOVE = 64
+_SWEPT_ABOVE = 64
+
+FORGOTTEN_AT_ONCE = 8
+"""Ended ids forgotten with one record: many that fall due together would stop everybody."""
 
 
 def flow_of(pool: Pool, user_id: str) -> Flow:
@@ -138,46 +142,53 @@ def rest(pool: Pool, flow: Flow) -> None:
     """
     if flow.waiting or flow.in_flight:
         return
-    if flow.short_admission_count or flow.promotion_debt:
-        _push_idle(pool, pool.idle_in_quota, flow)
-    elif flow.meter <= pool.virtual_time or not pool.backlog.charged:
+    in_quota = flow.short_admission_count > 0 or flow.promotion_debt
+    if not in_quota and (flow.meter <= pool.virtual_time or not pool.backlog.charged):
         del pool.flows[flow.user_id]
+        return
+    known = flow.idle_entry
+    if known is not None and known[0] == flow.meter and known[2] == in_quota:
+        return
+    flow.idle_entry = entry = (flow.meter, flow.user_id, in_quota)
+    heap = pool.idle_in_quota if in_quota else pool.idle
+    heappush(heap, entry)
+    if len(heap) <= _SWEPT_ABOVE + len(pool.flows):
+        return
+    flows = pool.flows
+    if in_quota:
+        pool.quota_place = sweep(heap, pool.quota_place, lambda x: _idle_flow(flows, x) is None)
     else:
-        _push_idle(pool, pool.idle, flow)
+        pool.idle_place = sweep(heap, pool.idle_place, lambda x: _idle_flow(flows, x) is None)
 
 
-def _push_idle(pool: Pool, idle: list[tuple[int, str]], flow: Flow) -> None:
-    """Notes an idle user; a heap that is mostly void entries is made anew."""
-    heappush(idle, (flow.meter, flow.user_id))
-    if len(idle) > _TIDY_ABOVE + 2 * len(pool.flows):
-        flows = pool.flows
-        idle[:] = [
-            entry
-            for entry in sorted(set(idle))
-            if (held := flows.get(entry[1])) is not None
-            and held.meter == entry[0]
-            and held.waiting == held.in_flight == 0
-        ]
+def _idle_flow(flows: dict[str, Flow], entry: tuple[int, str, bool]) -> Flow | None:
+    """Returns whose entry it is, if it is not void."""
+    flow = flows.get(entry[1])
+    return flow if flow is not None and flow.idle_entry == entry else None
 
 
 def forget_idle(pool: Pool) -> None:
     """Forgets idle users that `v` has caught up with; call after `v` rose."""
     idle, flows, virtual_time = pool.idle, pool.flows, pool.virtual_time
     while idle and idle[0][0] <= virtual_time:
-        meter, user_id = heappop(idle)
-        flow = flows.get(user_id)
-        if flow is not None and flow.meter == meter and _is_idle(flow):
-            del flows[user_id]
+        flow = _idle_flow(flows, heappop(idle))
+        if flow is None:
+            continue
+        flow.idle_entry = None
+        if _is_idle(flow):
+            del flows[flow.user_id]
 
 
 def make_room_for_user(pool: Pool) -> bool:
     """Forgets one idle user that only a started quota keeps; returns whether there was one."""
     idle, flows = pool.idle_in_quota, pool.flows
     while idle and idle[0][0] <= pool.virtual_time:
-        meter, user_id = heappop(idle)
-        flow = flows.get(user_id)
-        if flow is not None and flow.meter == meter and flow.waiting == flow.in_flight == 0:
-            del flows[user_id]
+        flow = _idle_flow(flows, heappop(idle))
+        if flow is None:
+            continue
+        flow.idle_entry = None
+        if flow.waiting == flow.in_flight == 0:
+            del flows[flow.user_id]
             return True
     return False
 
@@ -224,10 +235,12 @@ def forget_ended(state: State, pool: Pool) -> None:
     """Forgets ended ids that are past the retention time or count; only the fold calls this."""
     queue, policy = pool.forget_queue, pool.policy
     limit_ns = state.now_ns - policy.retention_ns
-    while queue and (queue[0][0] <= limit_ns or len(queue) > policy.retention_count):
-        _, request_id, leases = queue.popleft()
+    for _ in range(FORGOTTEN_AT_ONCE):
+        if not queue or (queue[0][0] > limit_ns and len(queue) <= policy.retention_count):
+            return
+        end_ns, request_id, leases = queue.popleft()
         gone = pool.gone.get(request_id)
-        if gone is not None and gone.lease_id in {"", *leases}:
+        if gone is not None and gone.end_ns == end_ns:
             del pool.gone[request_id]
         for lease_id in leases:
             state.old_leases.pop(lease_id, None)
@@ -245,7 +258,9 @@ def forget_keys(state: State, pool: Pool) -> None:
     """Forgets idempotency keys that are past the pool's retention time or count."""
     queue, policy = state.key_queue, pool.policy
     limit_ns = state.now_ns - policy.retention_ns
-    while queue and (queue[0][0] <= limit_ns or len(queue) > policy.retention_count):
+    for _ in range(FORGOTTEN_AT_ONCE):
+        if not queue or (queue[0][0] > limit_ns and len(queue) <= policy.retention_count):
+            return
         state.keys.pop(queue.popleft()[1], None)
 
 

@@ -78,8 +78,9 @@ def rebuild(pool: Pool) -> None:
     were_out = {user_id for user_id, flow in pool.flows.items() if flow.place == OUT}
     pool.backlog = Backlog(pool.policy, pool.flows)
     pool.idle, pool.idle_in_quota = [], []
+    pool.idle_place = pool.quota_place = 0
     for flow in sorted(pool.flows.values(), key=lambda flow: flow.meter):
-        flow.place, flow.key = OUT, None
+        flow.place, flow.key, flow.idle_entry = OUT, None, None
         if not fl.may_be_selected(flow):
             fl.rest(pool, flow)
         elif flow.user_id not in were_out:
@@ -128,7 +129,7 @@ def user_configured(state: State, x: d.UserConfigured) -> None:
 def paused(state: State, x: d.Paused) -> None:
     """Holds a pool or a user back."""
     pool = state.pools[x.pool]
-    _void_pause_timer(state, x.pool, x.user_id)
+    before_ns = timers.pause_end(state, x.pool, x.user_id)
     if not x.user_id:
         pool.paused, pool.pause_until_ns = True, x.until_ns
     else:
@@ -138,24 +139,21 @@ def paused(state: State, x: d.Paused) -> None:
         if flow is not None:
             flow.paused = True
             fl.settle(pool, flow, _SHORT)
-    timers.arm_pause(state, x.pool, x.user_id, x.until_ns)
-
-
-def _void_pause_timer(state: State, pool: str, user_id: str) -> None:
-    """Counts the timer of a pause that is moved or lifted as void."""
-    if timers.pause_end(state, pool, user_id):
-        state.dead_timers += 1
+    if before_ns != x.until_ns:
+        timers.arm_pause(state, x.pool, x.user_id, x.until_ns)
+        timers.voided(state)
 
 
 def resumed(state: State, x: d.Resumed) -> None:
     """Ends a pause; a user joins the backlog with the `Rejoined` that follows."""
     pool = state.pools[x.pool]
-    _void_pause_timer(state, x.pool, x.user_id)
     if not x.user_id:
         pool.paused, pool.pause_until_ns = False, 0
+        timers.voided(state)
         return
     settings = pool.settings[x.user_id]
     settings.paused, settings.pause_until_ns = False, 0
+    timers.voided(state)
     if settings == UserSettings():
         del pool.settings[x.user_id]
     flow = pool.flows.get(x.user_id)

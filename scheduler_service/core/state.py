@@ -47,9 +47,11 @@ class Flow:
         oldest_short, newest_short, oldest_long, newest_long: Ends of its two queues.
         place: Where the backlog keeps it (see `Backlog`).
         key: Its entry in the backlog's index, while it has one.
+        idle_entry: Its entry among the idle users, while it has one.
     """
 
     __slots__ = (
+        "idle_entry",
         "in_flight",
         "key",
         "max_in_flight",
@@ -93,6 +95,7 @@ class Flow:
         self.newest_long: Request | None = None
         self.place: int = 0
         self.key: tuple[int, int, str] | None = None
+        self.idle_entry: tuple[int, str, bool] | None = None
 
     def oldest(self) -> Request | None:
         """Returns the oldest waiting request of either class."""
@@ -133,7 +136,8 @@ class Pool:
         dead: Dead-lettered requests by id.
         reservations: Worker -> request id it is kept for; `reserved_for` is the inverse.
         held_index: Places held by users, kept only while the pool is nearly full.
-        idle, idle_in_quota: Heaps of (meter, user id) of users without work, to forget.
+        idle, idle_in_quota: Heaps of (meter, user id, whether in quota) of users without work, to
+            forget; `idle_place`, `quota_place`: where the next look for void entries begins.
         ratios, short_cutoff: Learned estimator values in force.
     """
 
@@ -172,8 +176,9 @@ class Pool:
         self.held_index: HeldIndex | None = None
         self.ratios: dict[str, tuple[int, int]] = {}
         self.short_cutoff = policy.short_cutoff
-        self.idle: list[tuple[int, str]] = []
-        self.idle_in_quota: list[tuple[int, str]] = []
+        self.idle: list[tuple[int, str, bool]] = []
+        self.idle_in_quota: list[tuple[int, str, bool]] = []
+        self.idle_place = self.quota_place = 0
         self.backlog = Backlog(policy, self.flows)
 
 
@@ -242,7 +247,7 @@ class State:
         keys: (worker, idempotency key) of a call -> (pool, request id, lease id) it granted.
         key_queue: (time, key) in order of first use.
         timers: Heap of (time, request sequence, kind, pool, id).
-        dead_timers: Timers in the heap that are known to be void.
+        timer_place: Where the next look for void timers begins.
     """
 
     def __init__(self) -> None:
@@ -259,4 +264,4 @@ class State:
         self.keys: dict[tuple[str, str], tuple[tuple[str, str, str], ...]] = {}
         self.key_queue: deque[tuple[int, tuple[str, str]]] = deque()
         self.timers: list[tuple[int, int, int, str, str]] = []
-        self.dead_timers = 0
+        self.timer_place = 0

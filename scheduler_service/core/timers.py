@@ -2,18 +2,18 @@
 
 A timer says when something must be looked at, not what will happen.  There is at most one timer
 for a wait and one for a lease; a renewed lease keeps its old timer, which is set again when it
-comes up early.  Timers of things that have gone are void; when they are the larger part of the
-heap it is made anew.
+comes up early.  Timers of things that have gone are void; they are cleared away a few at a time.
 
 Invariants:
     Whatever has a time limit has a timer at or before it.
 """
 
-from heapq import heapify, heappush
+from heapq import heappush
 
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool, State
+from scheduler_service.core.sweeping import sweep
 
 WAIT = 1
 LEASE = 2
@@ -21,7 +21,9 @@ PAUSE = 3
 WORKER = 4
 WAKE = 5
 
-_TIDY_ABOVE = 1024
+_SWEPT_ABOVE = 1024
+
+_Timer = tuple[int, int, int, str, str]
 
 
 def arm_wait(state: State, pool: Pool, request: Request) -> None:
@@ -89,32 +91,36 @@ def next_due(state: State) -> int | None:
     return state.timers[0][0] if state.timers else None
 
 
-def _arm(state: State, timer: tuple[int, int, int, str, str]) -> None:
+def _arm(state: State, timer: _Timer) -> None:
     heappush(state.timers, timer)
-    if state.dead_timers > _TIDY_ABOVE and state.dead_timers * 2 > len(state.timers):
-        state.timers = [timer for timer in set(state.timers) if _is_live(state, timer)]
-        heapify(state.timers)
-        state.dead_timers = 0
 
 
-def _is_live(state: State, timer: tuple[int, int, int, str, str]) -> bool:
+def voided(state: State) -> None:
+    """Clears a few void timers away; to be called whenever one has become void."""
+    if len(state.timers) > _SWEPT_ABOVE:
+        state.timer_place = sweep(
+            state.timers, state.timer_place, lambda timer: _is_void(state, timer)
+        )
+
+
+def _is_void(state: State, timer: _Timer) -> bool:
     due_ns, sequence, kind, pool_name, name = timer
     if kind == WORKER:
-        return name in state.workers
+        return name not in state.workers
     if kind == WAKE:
-        return True
+        return False
     if kind == PAUSE:
-        return pause_end(state, pool_name, name) == due_ns
+        return pause_end(state, pool_name, name) != due_ns
     pool = state.pools.get(pool_name)
     request = None if pool is None else pool.requests.get(name)
     if request is None or request.sequence != sequence:
-        return False
-    return (request.lease is not None) if kind == LEASE else request.state is RequestState.WAITING
+        return True
+    return request.lease is None if kind == LEASE else request.state is not RequestState.WAITING
 
 
 def rearm_all(state: State) -> None:
     """Sets every timer anew from the tables."""
-    state.timers, state.dead_timers = [], 0
+    state.timers, state.timer_place = [], 0
     for pool in state.pools.values():
         for request in pool.requests.values():
             _arm_request(state, pool, request)

@@ -23,7 +23,6 @@ from scheduler_service.rpc.renewing import Renewing
 from scheduler_service.rpc.validate import Checks
 from scheduler_service.rpc.worker_session import WorkerSessions
 
-
 _ENQUEUES_PER_TURN = 100
 
 

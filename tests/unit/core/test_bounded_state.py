@@ -8,6 +8,7 @@ from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core import snapshot
 from scheduler_service.core.backlog import ELIGIBLE
+from scheduler_service.core.flows import FORGOTTEN_AT_ONCE, remembered
 from tests.support.driver import LONG, POOL, SHORT, Driver
 from tests.support.programs import PATIENT, policy
 
@@ -99,7 +100,30 @@ def test_ended_ids_and_keys_are_forgotten_by_count_and_time():
     assert len(driver.state.keys) <= 11
     driver.now_ns += 700 * 10**9
     driver.enqueue("last", "a")
+    assert all(remembered(pool, request_id, driver.now_ns) is None for request_id in pool.gone)
+    driver.enqueue("another", "a")
     assert not pool.gone
+
+
+def test_forgetting_many_is_spread_and_forgets_nothing_new():
+    """What falls due together goes a few at a time; an id used again is remembered anew."""
+    driver = Driver(policy("sfq"), replica=False)
+    for number in range(200):
+        driver.enqueue(f"r{number}", "a")
+        driver.complete(driver.next()[0].lease_id)
+    pool = driver.state.pools[POOL]
+    driver.now_ns += 700 * 10**9
+    driver.enqueue("r190", "a")
+    assert len(pool.gone) == 200 - FORGOTTEN_AT_ONCE
+    again = driver.next()[0]
+    assert again.request_id == "r190"
+    driver.complete(again.lease_id)
+    for number in range(30):
+        driver.enqueue(f"n{number}", "a")
+
+    assert list(pool.gone) == ["r190"]
+    assert pool.gone["r190"].lease_id == again.lease_id
+    assert len(pool.forget_queue) == len(driver.state.old_leases) == 1
 
 
 def test_a_log_is_opened_once_under_one_configuration():
