@@ -2,13 +2,14 @@
 
 A call that finds nothing is parked.  When something was decided that can make a request
 dispatchable, the pools concerned are looked at once, at the end of the loop's turn: the caller
-parked longest goes first, and the look ends as soon as a pool has nothing to give.  So one arrival
-wakes one worker, however many are parked, and a call can never miss an arrival: looking and parking
-happen in one turn.  The calls of a drained worker are answered at once: it gets no new work.
+parked longest goes first, and the look ends as soon as a pool has nothing to give; when many were
+asked for in vain it goes on in the next turn.  So one arrival wakes one worker, however many are
+parked, and a call can never miss an arrival: looking and parking happen in one turn.  The calls of
+a drained worker are answered at once: it gets no new work.
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
@@ -33,6 +34,9 @@ _WAKES = (
 """After these a request may be dispatchable that was not, or a call has become impossible."""
 
 _OFFERS_MAX = 100
+
+_MISSES_PER_TURN = 64
+"""Parked calls asked for in vain in one turn: of thousands that nothing fits, the rest waits."""
 
 _POOL_IS_DRY = {d.EmptyReason.EMPTY, d.EmptyReason.PAUSED, d.EmptyReason.HELD_BY_CAP}
 
@@ -76,6 +80,7 @@ class Waiters:
         self._by_pool: dict[str, OrderedDict[Parked, None]] = {}
         self._count = 0
         self._dirty: set[str] = set()
+        self._under_way: dict[str, deque[Parked]] = {}
         self._drained: set[str] = set()
         self._look_due = False
         self._loop = asyncio.get_running_loop()
@@ -169,9 +174,14 @@ class Waiters:
         drained, self._drained = self._drained, set()
         if drained:
             self._dismiss(drained)
-        dirty, self._dirty = self._dirty, set()
-        for pool in dirty:
-            self._serve(pool)
+        for pool in self._dirty - self._under_way.keys():
+            self._dirty.discard(pool)
+            self._under_way[pool] = deque(self._by_pool.get(pool, ()))
+        for pool, calls in list(self._under_way.items()):
+            if self._serve(pool, calls):
+                del self._under_way[pool]
+        if self._under_way or self._dirty:
+            self._look_soon()
 
     def _dismiss(self, workers: set[str]) -> None:
         """Answers the calls of workers that get no new work."""
@@ -183,25 +193,39 @@ class Waiters:
                     self.unpark(call)
                     call.granted(answer)
 
-    def _serve(self, name: str) -> None:
-        """Offers what `name` has to its parked calls, longest first."""
-        for call in list(self._by_pool.get(name, ())):
+    def _serve(self, name: str, calls: deque[Parked]) -> bool:
+        """Offers what `name` has to parked calls, longest first, until too many got nothing.
+
+        Args:
+            name: The pool.
+            calls: Those that were not asked for yet.
+
+        Returns:
+            Whether there is no more to do; else the rest is asked for in the next turn.
+        """
+        misses = 0
+        while calls:
             pool = self._engine.state.pools.get(name)
             if self._engine.failed is not None:
-                return
+                return True
             if pool is not None and not pool.backlog.selectable and not pool.redelivery:
-                return
-            answer = self._ask(call)
+                return True
+            if misses == _MISSES_PER_TURN:
+                return False
+            call = calls.popleft()
+            answer = self._ask(call) if call in self._by_pool.get(name, ()) else None
             if answer is None:
                 continue
             if answer.granted:
                 self.unpark(call)
                 call.granted(answer)
                 continue
+            misses += 1
             if call.missed is not None:
                 call.missed(answer)
             if len(call.pools) == 1 and answer.empty_reason in _POOL_IS_DRY:
-                return
+                return True
+        return True
 
     def _ask(self, call: Parked) -> c.Dispatches | None:
         """Asks for a parked call; takes it out and returns nothing if it has become impossible."""
