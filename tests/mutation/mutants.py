@@ -300,7 +300,11 @@ MUTANTS = [
     _mutant(
         "redelivery after the selection",
         "leases",
-        ("dispatch", "if pool.redelivery:", "if pool.redelivery and not pool.backlog.selectable:"),
+        (
+            "dispatch",
+            "if pool.redelivery and pool.name",
+            "if pool.redelivery and not pool.backlog.selectable and pool.name",
+        ),
     ),
     _mutant(
         "redelivery newest first",

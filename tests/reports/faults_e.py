@@ -93,7 +93,7 @@ FAULTS = [
             "scheduler_service/app/waiters.py",
             (
                 "            if pool is not None and not pool.backlog.selectable"
-                " and not pool.redelivery:\n                return\n"
+                " and not pool.redelivery:\n                return True\n"
             ),
             "",
         ),
@@ -101,7 +101,7 @@ FAULTS = [
             "scheduler_service/app/waiters.py",
             (
                 "            if len(call.pools) == 1 and answer.empty_reason in _POOL_IS_DRY:\n"
-                "                return\n"
+                "                return True\n"
             ),
             "",
         ),
@@ -112,8 +112,8 @@ FAULTS = [
         f"{E}::test_r70_one_arrival_wakes_the_worker_that_has_waited_longest",
         (
             "scheduler_service/app/waiters.py",
-            "for call in list(self._by_pool.get(name, ())):",
-            "for call in reversed(list(self._by_pool.get(name, ()))):",
+            "deque(self._by_pool.get(pool, ()))",
+            "deque(reversed(self._by_pool.get(pool, ())))",
         ),
     ),
     fault(
@@ -268,8 +268,8 @@ FAULTS = [
         f"{E}::test_r129_how_long_an_id_is_remembered",
         (
             f"{CORE}/flows.py",
-            "or len(queue) > policy.retention_count):\n        _, request_id, leases",
-            "or len(queue) > 10**9):\n        _, request_id, leases",
+            "and len(queue) <= policy.retention_count):\n            return\n        end_ns,",
+            "and len(queue) <= 10**9):\n            return\n        end_ns,",
         ),
     ),
 ]
