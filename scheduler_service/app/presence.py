@@ -18,6 +18,7 @@ from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.core.state import Worker
 
 _LOOKS_PER_TTL = 4
+_SHOWN_PER_TURN = 200
 _LONGEST_SECONDS = 5.0
 _SHORTEST_SECONDS = 0.2
 
@@ -97,7 +98,7 @@ class Presence:
         if engine.failed is not None:
             return
         now_ns = engine.now_ns()
-        shortest_ns = 0
+        shortest_ns = shown = 0
         for key, tokens in list(self._present.items()):
             command = next(iter(tokens.values()))
             ttl_ns = self._ttl_ns(command)
@@ -107,7 +108,12 @@ class Presence:
             if worker is None or worker.leases:
                 continue
             if now_ns - worker.last_seen_ns >= ttl_ns // 2:
+                if shown == _SHOWN_PER_TURN:
+                    self._due_ns = now_ns
+                    self._timer = self._loop.call_later(0, self._look)
+                    return
                 self._show(command)
+                shown += 1
         if shortest_ns:
             self._look_within(shortest_ns)
 

@@ -13,7 +13,7 @@ from scheduler_service.app.engine import Engine
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import SchedulerError, Superseded, Unknown
-from scheduler_service.core.state import Worker
+from scheduler_service.core.state import State, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,6 +169,23 @@ class Workers:
             if newest == key:
                 del self._newest[name]
                 return
+
+
+def lost_leases(state: State, key: str, known: set[str]) -> list[str]:
+    """Returns the live leases of a worker that it does not know of.
+
+    Complexity:
+        O(known) if there are none, which is usual; else O(live leases).
+    """
+
+    def is_held(lease_id: str) -> bool:
+        request = state.leases[lease_id][1]
+        return request.lease is not None and request.lease.worker == key
+
+    held = sum(lease_id in state.leases and is_held(lease_id) for lease_id in known)
+    if held == state.workers[key].leases:
+        return []
+    return [lease_id for lease_id in state.leases if lease_id not in known and is_held(lease_id)]
 
 
 def give_back(engine: Engine, lease_ids: list[str]) -> None:

@@ -18,7 +18,7 @@ from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.application import Application
 from scheduler_service.app.limits import BATCH_MAX, CREDITS_MAX
 from scheduler_service.app.waiters import Parked
-from scheduler_service.app.workers import give_back
+from scheduler_service.app.workers import give_back, lost_leases
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import SchedulerError, Superseded
@@ -188,14 +188,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
     def _reconcile(self, x: pb.WorkerSessionRequest) -> None:
         """Gives back the leases of a resumed session that its worker never got."""
         known = {item.lease_id for item in x.renewals}
-        lost = [
-            lease_id
-            for lease_id, (_, request) in self.app.engine.state.leases.items()
-            if request.lease is not None
-            and request.lease.worker == self._key
-            and lease_id not in known
-        ]
-        give_back(self.app.engine, lost)
+        give_back(self.app.engine, lost_leases(self.app.engine.state, self._key, known))
 
     def _changed(self) -> None:
         """Looks at what has changed about the worker, in the turn of the decision."""
