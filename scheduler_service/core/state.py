@@ -248,6 +248,7 @@ class State:
         key_queue: (time, key) in order of first use.
         timers: Heap of (time, request sequence, kind, pool, id).
         timer_place: Where the next look for void timers begins.
+        void_timers: Timers that became void since they were last cleared away, about.
     """
 
     def __init__(self) -> None:
@@ -265,3 +266,4 @@ class State:
         self.key_queue: deque[tuple[int, tuple[str, str]]] = deque()
         self.timers: list[tuple[int, int, int, str, str]] = []
         self.timer_place = 0
+        self.void_timers = 0

@@ -8,8 +8,8 @@ entries are looked at with each change, round and round.
 from collections.abc import Callable
 from typing import Any
 
-LOOKS = 4
-"""Entries looked at: where more than a quarter is void, more goes than one change makes void."""
+LOOKS = 2
+"""Entries looked at: where more than half is void, more goes than one change makes void."""
 
 
 def sweep(heap: list[Any], place: int, is_void: Callable[[Any], bool]) -> int:

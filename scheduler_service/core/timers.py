@@ -8,7 +8,7 @@ Invariants:
     Whatever has a time limit has a timer at or before it.
 """
 
-from heapq import heappush
+from heapq import heapify, heappush
 
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.request import Request
@@ -21,7 +21,9 @@ PAUSE = 3
 WORKER = 4
 WAKE = 5
 
-_SWEPT_ABOVE = 1024
+_LEFT_UP_TO = 1024
+_ANEW_UP_TO = 8192
+"""A heap of this size is made anew in some milliseconds, which is cheaper than sweeping it."""
 
 _Timer = tuple[int, int, int, str, str]
 
@@ -96,11 +98,18 @@ def _arm(state: State, timer: _Timer) -> None:
 
 
 def voided(state: State) -> None:
-    """Clears a few void timers away; to be called whenever one has become void."""
-    if len(state.timers) > _SWEPT_ABOVE:
-        state.timer_place = sweep(
-            state.timers, state.timer_place, lambda timer: _is_void(state, timer)
-        )
+    """Clears void timers away; to be called whenever one has become void."""
+    heap = state.timers
+    if len(heap) <= _LEFT_UP_TO:
+        return
+    if len(heap) > _ANEW_UP_TO:
+        state.timer_place = sweep(heap, state.timer_place, lambda timer: _is_void(state, timer))
+        return
+    state.void_timers += 1
+    if state.void_timers * 2 > len(heap):
+        heap[:] = [timer for timer in heap if not _is_void(state, timer)]
+        heapify(heap)
+        state.void_timers = 0
 
 
 def _is_void(state: State, timer: _Timer) -> bool:
@@ -120,7 +129,7 @@ def _is_void(state: State, timer: _Timer) -> bool:
 
 def rearm_all(state: State) -> None:
     """Sets every timer anew from the tables."""
-    state.timers, state.timer_place = [], 0
+    state.timers, state.timer_place, state.void_timers = [], 0, 0
     for pool in state.pools.values():
         for request in pool.requests.values():
             _arm_request(state, pool, request)

@@ -39,6 +39,17 @@ def test_cancelled_requests_leave_no_timers():
     assert len(driver.state.timers) < ROOM
 
 
+def test_a_large_heap_is_swept():
+    """It is not made anew, and stays in proportion to what is alive."""
+    driver = Driver(policy("sfq", max_waiting=20_000, max_waiting_per_user=20_000), replica=False)
+    for number in range(9000):
+        driver.enqueue(f"stays{number}", "a", max_wait_ns=DAY)
+    for number in range(30_000):
+        driver.enqueue(f"r{number}", "b", max_wait_ns=DAY)
+        driver.cancel(f"r{number}")
+    assert len(driver.state.timers) < 2.5 * 9000
+
+
 def test_pauses_that_were_lifted_leave_no_timers():
     """However far away their end was."""
     driver = Driver(policy("sfq"), replica=False)
