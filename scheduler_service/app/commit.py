@@ -43,7 +43,7 @@ GROUPS_PER_STEP = 64
 MAX_GROUP_RECORDS = 4096
 MAX_GROUP_BYTES = 4 << 20
 """A group is closed when it reaches either: bounds one transaction and one row.  What is recorded
-at once is not split, so a group can come to less than twice that."""
+at once is not split, so a group can hold less than twice as many records, and their bytes."""
 
 
 @dataclass(frozen=True, slots=True)

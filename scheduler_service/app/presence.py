@@ -112,13 +112,12 @@ class Presence:
                     self._due_ns = now_ns
                     self._timer = self._loop.call_later(0, self._look)
                     return
-                self._show(command)
-                shown += 1
+                shown += self._show(command)
         if shortest_ns:
             self._look_within(shortest_ns)
 
-    def _show(self, command: c.NextDispatch) -> None:
-        """Shows a worker to the core: it is there and asks for nothing."""
+    def _show(self, command: c.NextDispatch) -> bool:
+        """Shows a worker to the core: it is there and asks for nothing; returns whether it may."""
         engine = self._engine
         shown = c.NextDispatch(
             now_ns=engine.now_ns(),
@@ -133,4 +132,5 @@ class Presence:
             engine.apply(shown)
         except SchedulerError:
             # A pool has gone: the call that waits will be told.
-            return
+            return False
+        return True

@@ -36,7 +36,8 @@ _WAKES = (
 _OFFERS_MAX = 100
 
 _MISSES_PER_TURN = 64
-"""Parked calls asked for in vain in one turn: of thousands that nothing fits, the rest waits."""
+"""Parked calls of a pool asked for in vain in one turn: of thousands that nothing fits, the rest
+waits."""
 
 _POOL_IS_DRY = {d.EmptyReason.EMPTY, d.EmptyReason.PAUSED, d.EmptyReason.HELD_BY_CAP}
 
@@ -213,8 +214,11 @@ class Waiters:
             if misses == _MISSES_PER_TURN:
                 return False
             call = calls.popleft()
-            answer = self._ask(call) if call in self._by_pool.get(name, ()) else None
+            if call not in self._by_pool.get(name, ()):
+                continue
+            answer = self._ask(call)
             if answer is None:
+                misses += 1
                 continue
             if answer.granted:
                 self.unpark(call)

@@ -182,8 +182,9 @@ def lost_leases(state: State, key: str, known: set[str]) -> list[str]:
         request = state.leases[lease_id][1]
         return request.lease is not None and request.lease.worker == key
 
+    worker = state.workers.get(key)
     held = sum(lease_id in state.leases and is_held(lease_id) for lease_id in known)
-    if held == state.workers[key].leases:
+    if worker is None or held == worker.leases:
         return []
     return [lease_id for lease_id in state.leases if lease_id not in known and is_held(lease_id)]
 

@@ -17,7 +17,7 @@ from scheduler_service.core.decisions import (
 )
 from scheduler_service.core.granting import Ask, grant, write_grant
 from scheduler_service.core.lifecycle import end
-from scheduler_service.core.policy import AdmissionPoint, ClassOrder, Placement, PredictedClass
+from scheduler_service.core.policy import ClassOrder, Placement, PredictedClass
 from scheduler_service.core.recording import record
 from scheduler_service.core.request import Request
 from scheduler_service.core.selection import (
@@ -33,8 +33,6 @@ from scheduler_service.core.selection import (
 from scheduler_service.core.state import Flow, Pool, State
 
 _SHORT = PredictedClass.SHORT
-_QBA = ClassOrder.QBA
-_AT_DISPATCH = AdmissionPoint.DISPATCH
 _LOOKS_MAX = 64
 """Looks of one call that may clear unplaceable requests out of the way."""
 

@@ -73,6 +73,7 @@ def _accepted(state: State, x: d.Accepted) -> None:
         expected_output_tokens=x.expected_output_tokens,
         caller_bound=x.caller_bound,
     )
+    pool.gone.pop(x.request_id, None)  # past its time, but not forgotten yet
     pool.requests[x.request_id] = request
     fl.link(pool, flow, request)
     if x.expire_ns:

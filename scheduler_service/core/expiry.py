@@ -21,34 +21,28 @@ def fire_due(state: State, now_ns: int, log: list[d.Decision]) -> None:
     while heap and heap[0][0] <= now_ns:
         due_ns, sequence, kind, pool, name = heappop(heap)
         if kind == timers.LEASE:
-            _lease_timer(state, due_ns, sequence, pool, name, now_ns, log)
+            _lease_timer(state, due_ns, pool, name, now_ns, log)
         elif kind == timers.WAIT:
             _wait_timer(state, sequence, pool, name, now_ns, log)
         elif kind == timers.PAUSE:
             _pause_timer(state, due_ns, pool, name, now_ns, log)
         elif kind == timers.WORKER:
             _worker_timer(state, due_ns, name, now_ns, log)
-        heap = state.timers
 
 
 def _lease_timer(
-    state: State,
-    due_ns: int,
-    sequence: int,
-    pool_name: str,
-    request_id: str,
-    now_ns: int,
-    log: list[d.Decision],
+    state: State, due_ns: int, pool_name: str, lease_id: str, now_ns: int, log: list[d.Decision]
 ) -> None:
-    pool = state.pools.get(pool_name)
-    request = None if pool is None else pool.requests.get(request_id)
-    if pool is None or request is None or request.sequence != sequence or request.lease is None:
+    found = state.leases.get(lease_id)
+    if found is None:
         return
+    pool, request = state.pools[pool_name], found[1]
     if timers.lease_due(request) > due_ns:
         # Set for a time that has moved on: it fires in its new place, even if that is due too.
         timers.arm_lease(state, pool, request)
         return
     lease = request.lease
+    assert lease is not None
     by_hand_over = 0 < lease.hand_over_ns <= lease.expire_ns
     cause = d.LeaseEndCause.HAND_OVER if by_hand_over else d.LeaseEndCause.EXPIRED
     end_lease(state, pool, request, cause, now_ns, log)

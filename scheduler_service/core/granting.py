@@ -26,7 +26,6 @@ _PROMOTION = Rule.PROMOTION
 _SHORT = PredictedClass.SHORT
 _QBA = ClassOrder.QBA
 _AT_DISPATCH = AdmissionPoint.DISPATCH
-_NO_OVERTAKING: tuple[str, ...] = ()
 
 
 @final

@@ -242,7 +242,7 @@ class State:
         pools: By name.
         gates: Names of the pools in gate mode.
         workers: By session or name.
-        leases: Live lease id -> request; `lease_pools` -> its pool's name.
+        leases: Live lease id -> (its pool's name, request).
         old_leases: Ended lease id -> (pool, request id), for the retention time.
         keys: (worker, idempotency key) of a call -> (pool, request id, lease id) it granted.
         key_queue: (time, key) in order of first use.

@@ -35,8 +35,9 @@ def arm_wait(state: State, pool: Pool, request: Request) -> None:
 
 def arm_lease(state: State, pool: Pool, request: Request) -> None:
     """Sets the timer for the end of a request's lease, or of its hand-over."""
-    due = lease_due(request)
-    _arm(state, (due, request.sequence, LEASE, pool.name, request.request_id))
+    lease = request.lease
+    assert lease is not None
+    _arm(state, (lease_due(request), request.sequence, LEASE, pool.name, lease.lease_id))
 
 
 def arm_pause(state: State, pool: str, user_id: str, until_ns: int) -> None:
@@ -118,13 +119,15 @@ def _is_void(state: State, timer: _Timer) -> bool:
         return name not in state.workers
     if kind == WAKE:
         return False
+    if kind == LEASE:
+        return name not in state.leases
     if kind == PAUSE:
         return pause_end(state, pool_name, name) != due_ns
     pool = state.pools.get(pool_name)
     request = None if pool is None else pool.requests.get(name)
-    if request is None or request.sequence != sequence:
-        return True
-    return request.lease is None if kind == LEASE else request.state is not RequestState.WAITING
+    return (
+        request is None or request.sequence != sequence or request.state is not RequestState.WAITING
+    )
 
 
 def rearm_all(state: State) -> None:

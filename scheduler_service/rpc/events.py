@@ -101,7 +101,9 @@ class Follower:
         """With a gate: the lease that was granted while the caller waited and did not reach it."""
         pool = self._app.engine.state.pools.get(self._pool_name)
         request = None if pool is None else pool.requests.get(self._request_id)
-        if pool is None or request is None or request.lease is None or not self._waited:
+        if pool is None or request is None or request.lease is None:
+            return ""
+        if not self._waited and self._accepted.state != int(RequestState.WAITING):
             return ""
         if pool.policy.mode is not PoolMode.GATE or request.lease.lease_id == self._sent_lease_id:
             return ""

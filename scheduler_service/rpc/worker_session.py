@@ -284,7 +284,9 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         """Takes what was granted while the stream waited, in the turn of the grant."""
         self._parked = None
         self._answered(answer)
-        if self._credits > 0:
+        if self._credits > 0 and answer.empty_reason is _NONE:
+            asyncio.get_running_loop().call_soon(self._ask_again)
+        elif self._credits > 0:
             self._park(answer)
         self.wake()
 

@@ -207,7 +207,10 @@ class Service:
         )
         running = self._assemble(recovery, store)
         self.running = running
-        await self._begin(running, recovery)
+        try:
+            await self._begin(running, recovery)
+        finally:
+            violations.keep(self._directory.path, running.engine, self._report)
         return running
 
     def _recover(self, store: Store) -> Recovery:

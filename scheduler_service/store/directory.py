@@ -4,6 +4,8 @@
     log.sqlite3 (-wal, -shm) the decision log and the payloads of live requests
     snapshot-<sequence>      states, named by the last record folded in
     snapshot.lock            held with flock by whoever makes a snapshot
+    applied-<digest>.json    the configuration that was applied last (`config.applied`)
+    violations.jsonl         laws that were found broken (`server.violations`)
 
 A lock ends with its process, however that ends; the files stay and mean nothing by themselves.
 """

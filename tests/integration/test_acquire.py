@@ -9,7 +9,10 @@ import pytest_asyncio
 from fairsched.v1 import admin_service_pb2, decision_pb2, policy_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app import codec
+from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.rpc.identity import EVERYBODY
+from scheduler_service.rpc.scheduler_servicer import Desks
 from tests.support.live import GIVEN_BACK, POOL, refused, running, seconds
 
 S = decision_pb2
@@ -42,6 +45,19 @@ async def _event(call, kind):
     return getattr(message, kind)
 
 
+class _DeafContext:
+    """A caller to whom nothing gets through."""
+
+    def time_remaining(self):
+        """There is no deadline."""
+
+    def peer(self):
+        return "deaf"
+
+    async def write(self, message):
+        await asyncio.Event().wait()
+
+
 class TestGate:
     """Turns of a gate: the caller holds the lease."""
 
@@ -67,6 +83,24 @@ class TestGate:
         assert queued.outlook.state == S.REQUEST_STATE_WAITING
         assert queued.outlook.requests_ahead == 0
         assert granted.wait.ToNanoseconds() > 0
+
+    async def test_a_place_that_frees_in_the_turn_of_the_acceptance_is_not_lost(self, gate):
+        """A caller that leaves before it was told had waited all the same."""
+        first = await _event(_acquire(gate, "a"), "granted")
+        desks = Desks(gate.app, gate.service.runtime)
+        request = pb.AcquireRequest(request=gate.request("b"))
+        call = asyncio.ensure_future(desks.acquiring.acquire(request, _DeafContext(), EVERYBODY))
+        await asyncio.sleep(0)
+        stamp = {"now_ns": gate.engine.now_ns(), "nonce": gate.engine.nonce()}
+        ended = c.Complete(**stamp, lease_id=first.lease_id, outcome=d.Outcome.SUCCEEDED)
+        gate.engine.apply(ended)
+        assert len(gate.engine.state.leases) == 1
+        for _ in range(10):
+            await asyncio.sleep(0)
+        call.cancel()
+        await gate.until(lambda: not gate.engine.state.leases)
+
+        assert (await gate.state("b")).state != S.REQUEST_STATE_LEASED
 
     async def test_capacity_grows_and_shrinks_live(self, gate):
         """More places let more callers in at once; fewer revoke nothing."""

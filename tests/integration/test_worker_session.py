@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from fairsched.v1 import decision_pb2
+from fairsched.v1 import admin_service_pb2, decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from tests.support.live import POOL, SUCCEEDED, refused
 from tests.support.peers import Peer, done, open_worker
@@ -43,6 +43,19 @@ class TestWorkerSession:
         assert service.engine.state.pools[POOL].waiting == 1
         await peer.say(credits=1)
         assert [d.request_id for d in await peer.dispatches(1)] == ["r2"]
+
+    async def test_a_waiting_stream_takes_far_more_than_a_batch_at_once(self, service):
+        """What a resumed pool has for it comes without a pause between batches."""
+        for start in range(0, 2500, 500):
+            batch = [service.request(f"r{number}") for number in range(start, start + 500)]
+            await service.scheduler.BatchEnqueue(pb.BatchEnqueueRequest(requests=batch))
+        await service.admin.Pause(admin_service_pb2.PauseRequest(pool=POOL))
+        peer, _ = await open_worker(service, credits=5000)
+        await service.until(lambda: service.app.waiters.count == 1)
+        service.app.waiters._recheck.cancel()  # what comes must not wait for the look once a second
+        await service.admin.Resume(admin_service_pb2.ResumeRequest(pool=POOL))
+
+        assert len({dispatch.lease_id for dispatch in await peer.dispatches(2500)}) == 2500
 
     async def test_results_come_in_the_order_of_the_stream(self, service):
         """Completions and renewals each have a result, bad ones too."""

@@ -50,6 +50,22 @@ def test_a_large_heap_is_swept():
     assert len(driver.state.timers) < 2.5 * 9000
 
 
+def test_a_request_that_goes_from_worker_to_worker_leaves_no_timers():
+    """However often it is given back: timers of its old leases are void, though it is leased."""
+    lasting = policy("sfq", lease_duration_ns=60 * SECOND_NS, hand_over_ns=0, retry_backoff_ns=0)
+    driver = Driver(lasting, replica=False)
+    for number in range(20):
+        driver.enqueue(f"r{number}", "a")
+    held = []
+    for _ in range(600):
+        driver.now_ns += SECOND_NS
+        for record in held:
+            driver.complete(record.lease_id, d.Outcome.GIVEN_BACK)
+        held = driver.next(20)
+        assert len(held) == 20
+    assert len(driver.state.timers) < ROOM
+
+
 def test_pauses_that_were_lifted_leave_no_timers():
     """However far away their end was."""
     driver = Driver(policy("sfq"), replica=False)
