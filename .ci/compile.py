@@ -33,9 +33,8 @@ def modules(root: Path) -> list[Path]:
 
 def compile_core(root: Path, out: Path) -> list[Path]:
     """Compiles the core below `root`; returns the libraries, at their places below `out`."""
-    # The builder loads this module to ask what it requires, before that is installed.
-    from mypyc.build import mypycify  # noqa: PLC0415 - see above
-    from setuptools import Distribution  # noqa: PLC0415 - see above
+    from mypyc.build import mypycify  # noqa: PLC0415 - not there yet when the builder loads this file
+    from setuptools import Distribution  # noqa: PLC0415 - to ask what it has to install
 
     with tempfile.TemporaryDirectory() as scratch:
         options = ["--config-file", str(root / ".ci" / "compile.ini"), "--cache-dir", scratch]

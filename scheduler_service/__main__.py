@@ -22,7 +22,7 @@ def main() -> None:
     if sys.argv[1:2] != ["serve"]:
         # People are told in our words why a connection failed; gRPC reads this as it is loaded.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from scheduler_service import cli  # noqa: PLC0415 - takes a second, and comes after the signal
+    from scheduler_service import cli  # noqa: PLC0415 - takes a second: SIGTERM is heeded before
 
     cli.main()
 

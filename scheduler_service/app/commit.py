@@ -251,7 +251,7 @@ class GroupCommitter:
         self._hand_over()
         try:
             self._on_durable(Commit(self._done_ticket, group, payloads))
-        except Exception as error:  # noqa: BLE001 - replies were lost; only a new process can answer
+        except Exception as error:  # noqa: BLE001 - who was not told would wait for ever
             self._failed(error)
             return
         if self._settled:
@@ -285,7 +285,7 @@ class GroupCommitter:
     def _run(self) -> None:
         try:
             self._commit_until_told_to_stop()
-        except Exception as error:  # noqa: BLE001 - whatever it was, the log has failed
+        except Exception as error:  # noqa: BLE001 - a thread that ended unheard hangs all callers
             self._call(self._failed, error)
         self._call(self._thread_ended)
 

@@ -207,7 +207,7 @@ class Verifier:
         if self._state is not None:
             try:
                 evolve(self._state, decision)
-            except Exception as error:  # noqa: BLE001 - a record that cannot be folded is a finding
+            except Exception as error:  # noqa: BLE001 - forged records raise anything: a finding
                 verdict.problems.append(f"Record {sequence} cannot be folded: {error!r}.")
                 self._state = None
 

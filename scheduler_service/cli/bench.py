@@ -27,4 +27,4 @@ def bench(context: typer.Context) -> None:
     before = os.environ.get("PYTHONPATH", "")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), before]))}
     command = [sys.executable, "-m", "tests.bench", *context.args]
-    raise typer.Exit(subprocess.call(command, env=environment))  # noqa: S603 - our interpreter and suite, the user's own arguments
+    raise typer.Exit(subprocess.call(command, env=environment))  # noqa: S603 - no shell; arguments are the user's own

@@ -1,6 +1,6 @@
 """Commands about pools: `fairsched pools …`, `pause`, `resume`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from google.protobuf.message import Message
@@ -155,8 +155,7 @@ def _subject(pool: str, user: str) -> str:
 
 
 def _enum_name(message: Message, field: str) -> str:
-    kind = message.DESCRIPTOR.fields_by_name[field].enum_type
-    assert kind is not None  # noqa: S101 - a field of the API that is an enum
+    kind: Any = message.DESCRIPTOR.fields_by_name[field].enum_type
     number = getattr(message, field)
     prefix = kind.values_by_number[0].name.removesuffix("UNSPECIFIED")
     entry = kind.values_by_number.get(number)

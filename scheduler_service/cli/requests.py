@@ -8,7 +8,7 @@ import typer
 from fairsched.v1 import admin_service_pb2 as pb
 from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as scheduler_pb
-from scheduler_service.cli import output
+from scheduler_service.cli import output, values
 from scheduler_service.cli.pools import PoolName
 from scheduler_service.cli.session import Session, remote
 from scheduler_service.core.phrases import count_text
@@ -133,15 +133,8 @@ def _name(kind: Any, number: int, prefix: str) -> str:
         return str(number)
 
 
-def _state(name: str) -> decision_pb2.RequestState.ValueType:
-    wanted = f"REQUEST_STATE_{name.upper().replace('-', '_')}"
-    if wanted not in decision_pb2.RequestState.keys():  # noqa: SIM118 - not a dict
-        known = ", ".join(
-            output.short(n, "REQUEST_STATE_") for n in decision_pb2.RequestState.keys()[1:]
-        )
-        message = f"{name!r} is none of: {known}"
-        raise typer.BadParameter(message)
-    return decision_pb2.RequestState.Value(wanted)
+def _state(name: str) -> Any:
+    return values.enum(decision_pb2.RequestState.DESCRIPTOR, name)
 
 
 def _list(

@@ -83,7 +83,7 @@ def _flag(name: str, field: Any, group: str) -> inspect.Parameter:
         rich_help_panel=group,
         show_default=False,
     )
-    annotation = Annotated[kind | None, about]  # type: ignore[valid-type]  # made at run time, for typer
+    annotation = Annotated[kind | None, about]  # type: ignore[valid-type]  # `kind` is a value, from the settings
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
     )
@@ -120,7 +120,7 @@ def _command() -> Any:
         "SIGHUP reads the file again. Exit codes: 0 stopped in order, 1 refused to start, "
         "70 failed, start it again."
     )
-    serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    vars(serve)["__signature__"] = inspect.Signature(parameters)  # what typer reads
     serve.__annotations__ = {p.name: p.annotation for p in parameters}
     return serve
 

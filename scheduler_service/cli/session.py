@@ -161,7 +161,7 @@ def remote(command: Callable[..., None]) -> Callable[..., None]:
             session.client.close()
 
     own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
-    run.__signature__ = inspect.Signature([*own, *_OPTIONS])  # type: ignore[attr-defined]  # what typer reads
+    vars(run)["__signature__"] = inspect.Signature([*own, *_OPTIONS])  # what typer reads
     run.__annotations__ = {p.name: p.annotation for p in (*own, *_OPTIONS)}
     return run
 

@@ -1,13 +1,13 @@
 """`fairsched tail`: decisions as they become durable."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fairsched import errors
 from fairsched.v1 import audit_service_pb2 as pb
 from fairsched.v1 import decision_pb2
-from scheduler_service.cli import describe, output
+from scheduler_service.cli import describe, output, values
 from scheduler_service.cli.session import Session, remote
 
 
@@ -59,12 +59,5 @@ def tail(
         raise
 
 
-def _kind(name: str) -> decision_pb2.DecisionKind.ValueType:
-    wanted = f"DECISION_KIND_{name.upper().replace('-', '_').replace(' ', '_')}"
-    if wanted not in decision_pb2.DecisionKind.keys():  # noqa: SIM118 - not a dict
-        known = ", ".join(
-            output.short(n, "DECISION_KIND_") for n in decision_pb2.DecisionKind.keys()[1:]
-        )
-        message = f"{name!r} is none of: {known}"
-        raise typer.BadParameter(message)
-    return decision_pb2.DecisionKind.Value(wanted)
+def _kind(name: str) -> Any:
+    return values.enum(decision_pb2.DecisionKind.DESCRIPTOR, name)

@@ -68,7 +68,7 @@ def _set(made: policy_pb2.PoolPolicy, field: descriptor.FieldDescriptor, value: 
     if field.message_type is not None and field.message_type.full_name == _DURATION:
         getattr(made, field.name).CopyFrom(duration(value))
     elif field.enum_type is not None:
-        setattr(made, field.name, _enum(field.enum_type, value))
+        setattr(made, field.name, enum(field.enum_type, value))
     elif field.cpp_type == field.CPPTYPE_STRING:
         setattr(made, field.name, value)
     else:
@@ -79,15 +79,17 @@ def _set(made: policy_pb2.PoolPolicy, field: descriptor.FieldDescriptor, value: 
             raise typer.BadParameter(message) from None
 
 
-def _enum(kind: descriptor.EnumDescriptor, value: str) -> int:
+def enum(kind: descriptor.EnumDescriptor, value: str) -> int:
+    """Returns the number of an enum value such as `dead-lettered` or `PLACEMENT_STALL`."""
     wanted = value.upper().replace("-", "_").replace(" ", "_")
     known = {entry.name: entry.number for entry in kind.values}
+    prefix = kind.values_by_number[0].name.removesuffix("UNSPECIFIED")
+    exact = known.get(wanted, known.get(prefix + wanted) or None)
     matches = [number for name, number in known.items() if name.endswith(f"_{wanted}")]
-    if wanted in known:
-        return known[wanted]
+    if exact is not None:
+        return exact
     if len(matches) == 1 and matches[0]:
         return matches[0]
-    prefix = min(known, key=len).removesuffix("UNSPECIFIED")
     choices = ", ".join(n.removeprefix(prefix).lower() for n, number in known.items() if number)
     message = f"{value!r} is none of: {choices}"
     raise typer.BadParameter(message)

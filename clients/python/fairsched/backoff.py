@@ -8,6 +8,8 @@ FIRST_S = 0.1
 LONGEST_S = 5.0
 """Longest pause, seconds."""
 
+_jitter = random.SystemRandom()
+
 
 class Backoff:
     """Growing pauses with jitter: half to all of 0.1 s, 0.2 s, … 5 s."""
@@ -19,7 +21,7 @@ class Backoff:
     def pause(self) -> float:
         """Returns the next pause in seconds."""
         pause, self._next = self._next, min(self._next * 2, self._longest)
-        return min(pause, self._longest) * random.uniform(0.5, 1)  # noqa: S311 - spreads retries, hides nothing
+        return min(pause, self._longest) * _jitter.uniform(0.5, 1)
 
     def reset(self) -> None:
         """Begins anew, after a success."""

@@ -32,7 +32,7 @@ DRAINED_ANSWERS = 2
 service answers with that instead."""
 
 
-class GiveBack(Exception):  # noqa: N818 - it is not an error: raise it to hand the request back
+class GiveBack(Exception):  # noqa: N818 - no error: like StopIteration, how a handler says so
     """Raised by a handler that does not run the request: it is given to another worker."""
 
 

@@ -194,7 +194,7 @@ class Fairsched:
     def watch(
         self,
         after_sequence: int | None = None,
-        filter: audit_service_pb2.DecisionFilter | None = None,  # noqa: A002 - the field's name
+        filter: audit_service_pb2.DecisionFilter | None = None,  # noqa: A002 - as in the API and `Watch`
         *,
         stop: threading.Event | None = None,
         include_records: bool = False,

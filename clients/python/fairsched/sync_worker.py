@@ -316,7 +316,9 @@ class Worker:
         last, backoff = time.monotonic() + LAST_REPORT_S, Backoff()
         while self._completions and time.monotonic() < last:
             if not self._report():
-                time.sleep(backoff.pause())  # the last thread of this worker: nothing can wake it
+                time.sleep(
+                    backoff.pause()
+                )  # all others have ended: none could wake it; it ends at `last`
 
 
 @contextlib.contextmanager

@@ -49,6 +49,14 @@ class Crowd:
             now_ns=now_ns, nonce=f"n{number}", pools=("p",), worker=f"w{number}", offer=offer
         )
 
+    async def until_asked(self) -> None:
+        """Waits until the search has begun."""
+        for _ in range(100):
+            await asyncio.sleep(0)
+            if self.asked:
+                return
+        pytest.fail("nobody was asked")
+
     async def until_served(self, count) -> int:
         """Waits until so many were served; returns the most that were asked for in one turn."""
         most = 0
@@ -86,10 +94,7 @@ async def test_what_comes_while_it_is_looked_for_another_is_not_missed(rig):
     rig.create_pool(policy=PRESETS["sfq"])
     crowd = Crowd(rig, [SMALL] * COUNT + [LARGE])
     enqueue(rig, "big", 500)
-    for _ in range(100):
-        await asyncio.sleep(0)
-        if crowd.asked:
-            break
+    await crowd.until_asked()
     assert 0 < len(crowd.asked) < COUNT
     enqueue(rig, "small", 5)
     await crowd.until_served(2)
@@ -105,10 +110,7 @@ async def test_a_call_that_leaves_during_the_search_is_not_asked_for(rig):
     rig.create_pool(policy=PRESETS["sfq"])
     crowd = Crowd(rig, [SMALL] * COUNT + [LARGE])
     enqueue(rig, "big", 500)
-    for _ in range(100):
-        await asyncio.sleep(0)
-        if crowd.asked:
-            break
+    await crowd.until_asked()
     crowd.app.waiters.drain()
     for _ in range(20):
         await asyncio.sleep(0)

@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from fairsched.v1 import policy_pb2
+from fairsched.v1 import decision_pb2, policy_pb2
 from scheduler_service.cli import values
 
 
@@ -71,3 +71,18 @@ def test_nonsense_policy(setting):
     """What is no field or no value of it is refused, and says what there is."""
     with pytest.raises(typer.BadParameter):
         values.policy(None, [setting])
+
+
+@pytest.mark.parametrize("text", ["ended", "ENDED", "DECISION_KIND_ENDED"])
+def test_an_enum_value_is_itself_before_it_is_the_end_of_another(text):
+    """`ended` is ENDED, though LEASE_ENDED ends so too."""
+    kind = decision_pb2.DecisionKind
+    assert values.enum(kind.DESCRIPTOR, text) == kind.Value("DECISION_KIND_ENDED")
+    assert values.enum(kind.DESCRIPTOR, "lease-ended") == kind.Value("DECISION_KIND_LEASE_ENDED")
+
+
+@pytest.mark.parametrize("text", ["unspecified", "nonsense", ""])
+def test_no_enum_value_is_refused_with_the_choices(text):
+    """Nothing is guessed; whoever mistypes sees what there is."""
+    with pytest.raises(typer.BadParameter, match="dead_lettered"):
+        values.enum(decision_pb2.RequestState.DESCRIPTOR, text)
