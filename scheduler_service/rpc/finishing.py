@@ -56,10 +56,10 @@ class Finishing:
             WrongState: LEASE_EXPIRED.
             Denied: LEASE_OF_OTHER_WORKER.
         """
-        self._check(x, "")
-        self.require_lease(caller, x.lease_id)
         engine = self._app.engine
-        done = engine.apply(self._command(x, caller, x.session_id, engine.now_ns()))
+        command = self._command(x, caller, "", engine.now_ns(), "")
+        self.require_lease(caller, command.lease_id)
+        done = engine.apply(command)
         answer = pb.CompleteResponse()
         _tell_finished(done, answer)
         return answer
@@ -86,11 +86,8 @@ class Finishing:
         bad: dict[int, SchedulerError] = {}
         limited = bool(caller.pools or caller.user_prefixes)
         for index, x in enumerate(items):
-            command = self._plain(x, caller, session_id, now_ns)
             try:
-                if command is None:
-                    self._check(x, f"completions[{index}].")
-                    command = self._command(x, caller, x.session_id or session_id, now_ns)
+                command = self._command(x, caller, session_id, now_ns, f"completions[{index}].")
                 if limited:
                     self.require_lease(caller, command.lease_id)
             except SchedulerError as error:
@@ -118,53 +115,35 @@ class Finishing:
         checks.id("session_id", x.session_id, required=False)
         checks.done()
 
-    def _plain(
-        self, x: pb.CompleteRequest, caller: Identity, worker: str, now_ns: int
-    ) -> c.Complete | None:
-        """Returns the command of a completion that states lease, outcome and usage only, all good.
+    def _command(
+        self, x: pb.CompleteRequest, caller: Identity, session_id: str, now_ns: int, path: str
+    ) -> c.Complete:
+        """Returns the command of a completion; checks all of it by name where a field is unusual.
 
-        The same as `_check` and `_command`, but each field is read once; None if that will not do.
+        Raises:
+            InvalidCommand: Names every bad field.
         """
         lease_id, outcome, usage = x.lease_id, _OUTCOMES.get(x.outcome), x.usage
         prompt, output = usage.prompt_tokens, usage.output_tokens
-        if (
-            outcome is None
-            or not 0 < prompt <= TOKENS_MAX
-            or not 0 < output <= TOKENS_MAX
-            or x.error
-            or x.session_id
-            or not is_id(lease_id)
-        ):
-            return None
+        error, stated_id = x.error, x.session_id
+        usual = is_id(lease_id) and 0 <= prompt <= TOKENS_MAX and 0 <= output <= TOKENS_MAX
+        if outcome is None or error or stated_id or not usual:
+            self._check(x, path)
+            outcome = _OUTCOMES[x.outcome]
+        if not prompt and not usage.HasField("prompt_tokens"):
+            prompt = _NOT_STATED
+        if not output and not usage.HasField("output_tokens"):
+            output = _NOT_STATED
         return c.Complete(
             now_ns=now_ns,
             nonce=self._app.engine.nonce(),
             peer=caller.name,
             lease_id=lease_id,
             outcome=outcome,
-            worker=worker,
+            worker=stated_id or session_id,
             prompt_tokens=prompt,
             output_tokens=output,
-        )
-
-    def _command(
-        self, x: pb.CompleteRequest, caller: Identity, worker: str, now_ns: int
-    ) -> c.Complete:
-        prompt, output = _NOT_STATED, _NOT_STATED
-        if x.HasField("usage"):
-            usage = x.usage
-            prompt = usage.prompt_tokens if usage.HasField("prompt_tokens") else _NOT_STATED
-            output = usage.output_tokens if usage.HasField("output_tokens") else _NOT_STATED
-        return c.Complete(
-            now_ns=now_ns,
-            nonce=self._app.engine.nonce(),
-            peer=caller.name,
-            lease_id=x.lease_id,
-            outcome=_OUTCOMES[x.outcome],
-            worker=worker,
-            prompt_tokens=prompt,
-            output_tokens=output,
-            error=x.error,
+            error=error,
         )
 
     def require_lease(self, caller: Identity, lease_id: str) -> None:
