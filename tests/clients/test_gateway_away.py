@@ -8,7 +8,7 @@ import fairsched
 from fairsched import AsyncFairsched, new_request
 from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
-from tests.clients.requests import ended, waiting
+from tests.clients.requests import ended
 from tests.clients.service_process import ServiceProcess
 
 
@@ -16,15 +16,15 @@ async def test_wait_survives_a_restart_of_the_service(own_service: ServiceProces
     """A gateway that waits when the service is killed gets its turn from the next one."""
     async with AsyncFairsched(own_service.target, stream=stream) as client:
         request = new_request(pool="default", user_id="a", cost=1)
-        turn_taken = asyncio.Event()
+        queued, turn_taken = asyncio.Event(), asyncio.Event()
 
         async def wait() -> str:
-            async with client.acquire(request) as turn:
+            async with client.acquire(request, on_queued=lambda _: queued.set()) as turn:
                 turn_taken.set()
                 return turn.worker_id
 
         task = asyncio.create_task(wait())
-        await waiting(client, "default", request.request_id)
+        await asyncio.wait_for(queued.wait(), 10)
         await asyncio.to_thread(own_service.kill)
         await asyncio.to_thread(own_service.start)
 

@@ -12,6 +12,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from fairsched.v1 import admin_service_pb2, decision_pb2, policy_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
@@ -165,7 +166,11 @@ async def _stop_what_is_cancelled(live, worker_id, dispatches):
 
 
 async def _serve_newcomers(live, *, worker_id=""):
-    """Lets as many newcomers as there are places have their turn and finish."""
+    """Lets as many newcomers as there are places have their turn and finish, however slowly."""
+    patient = policy_pb2.PoolPolicy(
+        lease_duration=Duration(seconds=60), hand_over=Duration(seconds=30)
+    )
+    await live.admin.UpdatePool(admin_service_pb2.UpdatePoolRequest(pool=POOL, policy=patient))
     requests = [live.request(f"new-{number}", "new") for number in range(PLACES)]
     calls = [live.scheduler.Acquire(pb.AcquireRequest(request=x)) for x in requests]
     if worker_id:
