@@ -1,5 +1,7 @@
 """Configuration of pools and users, pauses, and workers: all decisions, all at once in force."""
 
+from typing import Final
+
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core import flows as fl
@@ -13,7 +15,7 @@ from scheduler_service.core.policy import POOLS_MAX, WORKERS_MAX, UserSettings
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import Flow, Pool, State
 
-_NAMES_MAX = 5
+_NAMES_MAX: Final = 5
 """Workers named in a refusal."""
 
 

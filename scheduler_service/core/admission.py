@@ -1,5 +1,7 @@
 """Accepting requests: idempotency, limits, fair shedding, and the rule for arrivals (SFQ §2.4)."""
 
+from typing import Final
+
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core import flows as fl
@@ -9,8 +11,8 @@ from scheduler_service.core.phrases import count_text
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import Pool, State
 
-_WAITING = d.RequestState.WAITING
-_NEW = c.Existing.NEW
+_WAITING: Final = d.RequestState.WAITING
+_NEW: Final = c.Existing.NEW
 
 
 def pool_named(state: State, name: str) -> Pool:

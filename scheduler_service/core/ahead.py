@@ -19,7 +19,7 @@ it off by some per cent of the backlog (AA: a fifth).
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sortedcontainers import SortedList
 
@@ -29,17 +29,17 @@ from scheduler_service.core.policy import ClassOrder, PredictedClass
 from scheduler_service.core.request import Request
 from scheduler_service.core.state import Flow, Pool
 
-BUDGET = 2000
+BUDGET: Final = 2000
 """Requests looked at for one answer: up to a millisecond."""
 
-STEPS_MIN = 8
+STEPS_MIN: Final = 8
 """Requests of one other user looked at, at least."""
 
-_NEVER = 1 << 62
+_NEVER: Final = 1 << 62
 
 _Key = tuple[int, int, str]
 
-_SHORT = PredictedClass.SHORT
+_SHORT: Final = PredictedClass.SHORT
 
 
 class Ahead(NamedTuple):

@@ -23,7 +23,7 @@ Source:
 """
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sortedcontainers import SortedList
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from scheduler_service.core.request import Request
     from scheduler_service.core.state import Flow
 
-OUT = 0
-ELIGIBLE = 1
-BEYOND = 2
+OUT: Final = 0
+ELIGIBLE: Final = 1
+BEYOND: Final = 2
 
-_NO_EDGE = 1 << 63
+_NO_EDGE: Final = 1 << 63
 
-_SWEPT_ABOVE = 64
-_ANEW_ABOVE = 8
+_SWEPT_ABOVE: Final = 64
+_ANEW_ABOVE: Final = 8
 
-_SHORT = PredictedClass.SHORT
+_SHORT: Final = PredictedClass.SHORT
 
 _Heap = list[tuple[int, str]]
 

@@ -1,9 +1,11 @@
 """The divisions of the core, each rounded in a stated direction."""
 
+from typing import Final
+
 from scheduler_service.core.policy import MICRO, Placement, PoolPolicy, SlackKind
 
-_ABSOLUTE = SlackKind.ABSOLUTE
-_OVERTAKE = Placement.OVERTAKE
+_ABSOLUTE: Final = SlackKind.ABSOLUTE
+_OVERTAKE: Final = Placement.OVERTAKE
 
 
 def charge_for(cost: int, weight_milli: int) -> int:

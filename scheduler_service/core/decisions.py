@@ -13,12 +13,13 @@ no other record to find it.
 """
 
 import enum
+from typing import Final
 
 import msgspec
 
 from scheduler_service.core.policy import PoolPolicy, PredictedClass
 
-ALGORITHM_VERSION = 1
+ALGORITHM_VERSION: Final = 1
 """Version of the rules; a change of any decision the rules would take raises it."""
 
 

@@ -3,6 +3,8 @@
 A call for many requests is that many selections: each one sees what the one before it changed.
 """
 
+from typing import Final
+
 from scheduler_service.core.backlog import OUT
 from scheduler_service.core.decisions import (
     Decision,
@@ -32,11 +34,11 @@ from scheduler_service.core.selection import (
 )
 from scheduler_service.core.state import Flow, Pool, State
 
-_SHORT = PredictedClass.SHORT
-_LOOKS_MAX = 64
+_SHORT: Final = PredictedClass.SHORT
+_LOOKS_MAX: Final = 64
 """Looks of one call that may clear unplaceable requests out of the way."""
 
-_NO_OVERTAKING: tuple[str, ...] = ()
+_NO_OVERTAKING: Final[tuple[str, ...]] = ()
 
 
 def grant_next(state: State, pool: Pool, ask: Ask, log: list[Decision]) -> Dispatched | EmptyReason:
@@ -112,7 +114,7 @@ def _is_spared(request: Request, ask: Ask) -> bool:
     )
 
 
-_NO_FRAME = Frame(0, "", -1, -1, -1)
+_NO_FRAME: Final = Frame(0, "", -1, -1, -1)
 
 
 def _grant_reserved(

@@ -7,7 +7,7 @@ from the record and asserted to be the one the rules give.
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from scheduler_service.core import decisions as d
 from scheduler_service.core import flows as fl
@@ -18,13 +18,13 @@ from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PredictedC
 from scheduler_service.core.request import OLD_LEASES_MAX, Lease, Request
 from scheduler_service.core.state import Flow, Pool, State
 
-_LEASED = d.RequestState.LEASED
-_QBA = ClassOrder.QBA
-_PROMOTION = d.Rule.PROMOTION
-_AT_DISPATCH = AdmissionPoint.DISPATCH
-_CANCELLED = d.RequestState.CANCELLED
-_SHORT = PredictedClass.SHORT
-_REDELIVERY = d.Turn.REDELIVERY
+_LEASED: Final = d.RequestState.LEASED
+_QBA: Final = ClassOrder.QBA
+_PROMOTION: Final = d.Rule.PROMOTION
+_AT_DISPATCH: Final = AdmissionPoint.DISPATCH
+_CANCELLED: Final = d.RequestState.CANCELLED
+_SHORT: Final = PredictedClass.SHORT
+_REDELIVERY: Final = d.Turn.REDELIVERY
 
 
 def evolve(state: State, decision: d.Decision) -> None:
@@ -316,7 +316,7 @@ def _dead_letter_dropped(state: State, x: d.DeadLetterDropped) -> None:
     del state.pools[x.pool].dead[x.request_id]
 
 
-_FOLD: dict[type[Any], Callable[[State, Any], None]] = {
+_FOLD: Final[dict[type[Any], Callable[[State, Any], None]]] = {
     d.LogOpened: fc.log_opened,
     d.Recovered: _recovered,
     d.PoolConfigured: fc.pool_configured,

@@ -8,6 +8,8 @@ behind them, under the names the API has for them.
 Meters and charges are shown in cost units, waits in seconds.
 """
 
+from typing import Final
+
 from scheduler_service.core import decisions as d
 from scheduler_service.core.explain_others import others
 from scheduler_service.core.phrases import (
@@ -21,7 +23,7 @@ from scheduler_service.core.phrases import (
 )
 from scheduler_service.core.policy import PredictedClass
 
-_MICROS = "micro cost units"
+_MICROS: Final = "micro cost units"
 
 
 def explain(decision: d.Decision, worker_name: str = "") -> Explanation:

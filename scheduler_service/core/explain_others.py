@@ -1,7 +1,7 @@
 """Why everything but a dispatch was decided, from its record alone."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from scheduler_service.core import decisions as d
 from scheduler_service.core.phrases import (
@@ -13,7 +13,7 @@ from scheduler_service.core.phrases import (
     worker_text,
 )
 
-_ENDS = {
+_ENDS: Final = {
     d.RequestState.CANCELLED: "was cancelled",
     d.RequestState.EXPIRED: "waited as long as it may and left, uncharged",
     d.RequestState.SHED: (
@@ -25,7 +25,7 @@ _ENDS = {
     d.RequestState.LEASE_EXPIRED: "ended: the gateway that held its lease fell silent",
 }
 
-_LEASE_ENDS = {
+_LEASE_ENDS: Final = {
     d.LeaseEndCause.EXPIRED: "its time was up",
     d.LeaseEndCause.HAND_OVER: (
         "nobody confirmed it, so the answer reached nobody; the attempt does not count"
@@ -209,7 +209,7 @@ def _worker_seen(x: d.WorkerSeen) -> Explanation:
     return _say(f"Worker {x.worker_name!r} (session {x.worker!r}) {how}.")
 
 
-_EXPLAIN: dict[type[Any], Callable[[Any], Explanation]] = {
+_EXPLAIN: Final[dict[type[Any], Callable[[Any], Explanation]]] = {
     d.LogOpened: lambda x: _say(
         f"The log goes on under version {x.algorithm_version} of the rules, durability "
         f"{x.durability!r}."
@@ -252,7 +252,7 @@ _EXPLAIN: dict[type[Any], Callable[[Any], Explanation]] = {
     ),
 }
 
-_OF_WORKERS: dict[type[Any], Callable[[Any, str], Explanation]] = {
+_OF_WORKERS: Final[dict[type[Any], Callable[[Any, str], Explanation]]] = {
     d.LeaseEnded: _lease_ended,
     d.LeasesConfirmed: lambda _, worker: _say(
         f"Worker {worker} called again, so its leases had reached it."

@@ -5,6 +5,7 @@ the counts kept beside the tables cannot drift from them.
 """
 
 from heapq import heappop, heappush
+from typing import Final
 
 from scheduler_service.core.backlog import OUT
 from scheduler_service.core.decisions import RequestState
@@ -15,10 +16,10 @@ from scheduler_service.core.request import Request
 from scheduler_service.core.state import Flow, Pool, State
 from scheduler_service.core.sweeping import sweep
 
-_SHORT = PredictedClass.SHORT
-_SWEPT_ABOVE = 64
+_SHORT: Final = PredictedClass.SHORT
+_SWEPT_ABOVE: Final = 64
 
-FORGOTTEN_AT_ONCE = 8
+FORGOTTEN_AT_ONCE: Final = 8
 """Ended ids forgotten with one record: many that fall due together would stop everybody."""
 
 

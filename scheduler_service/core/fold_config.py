@@ -3,6 +3,8 @@
 Part of the fold; see `evolve`.
 """
 
+from typing import Final
+
 from scheduler_service.core import decisions as d
 from scheduler_service.core import flows as fl
 from scheduler_service.core import timers
@@ -11,7 +13,7 @@ from scheduler_service.core.charge import rescaled_residual, slack_for
 from scheduler_service.core.policy import PoolMode, PredictedClass, UserSettings
 from scheduler_service.core.state import Flow, Pool, State, Worker
 
-_SHORT = PredictedClass.SHORT
+_SHORT: Final = PredictedClass.SHORT
 
 
 def log_opened(state: State, x: d.LogOpened) -> None:

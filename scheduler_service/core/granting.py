@@ -1,6 +1,6 @@
 """Writing a grant down: everything that explains it, in one record (SFQ §2.3, QBA §III-A6)."""
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
@@ -21,11 +21,11 @@ from scheduler_service.core.selection import (
 )
 from scheduler_service.core.state import Pool, State
 
-_REDELIVERY = Turn.REDELIVERY
-_PROMOTION = Rule.PROMOTION
-_SHORT = PredictedClass.SHORT
-_QBA = ClassOrder.QBA
-_AT_DISPATCH = AdmissionPoint.DISPATCH
+_REDELIVERY: Final = Turn.REDELIVERY
+_PROMOTION: Final = Rule.PROMOTION
+_SHORT: Final = PredictedClass.SHORT
+_QBA: Final = ClassOrder.QBA
+_AT_DISPATCH: Final = AdmissionPoint.DISPATCH
 
 
 @final

@@ -3,7 +3,7 @@
 None of it changes a meter (SFQ §2.6, §5.1).
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
@@ -26,13 +26,13 @@ from scheduler_service.core.state import Pool, State
 if TYPE_CHECKING:
     from scheduler_service.core.gone import Gone
 
-_GIVEN_BACK = d.Outcome.GIVEN_BACK
-_OUTCOME_SUCCEEDED = d.Outcome.SUCCEEDED
-_SUCCEEDED = d.RequestState.SUCCEEDED
-_CAP = d.RejoinCause.CAP
-_NEW = c.Existing.NEW
-_QBA = ClassOrder.QBA
-_AT_PREFILL = AdmissionPoint.PREFILL_COMPLETE
+_GIVEN_BACK: Final = d.Outcome.GIVEN_BACK
+_OUTCOME_SUCCEEDED: Final = d.Outcome.SUCCEEDED
+_SUCCEEDED: Final = d.RequestState.SUCCEEDED
+_CAP: Final = d.RejoinCause.CAP
+_NEW: Final = c.Existing.NEW
+_QBA: Final = ClassOrder.QBA
+_AT_PREFILL: Final = AdmissionPoint.PREFILL_COMPLETE
 
 
 def rejoin_freed(

@@ -7,7 +7,7 @@ whose calls wait, if it knows them.
 
 import enum
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from scheduler_service.core.ahead import Ahead, ahead_of
 from scheduler_service.core.backlog import OUT
@@ -19,7 +19,7 @@ from scheduler_service.core.request import Request
 from scheduler_service.core.selection import could_hold, fits, frame_of, select
 from scheduler_service.core.state import Pool, State
 
-_LONG = PredictedClass.LONG
+_LONG: Final = PredictedClass.LONG
 
 
 class WaitCause(enum.IntEnum):

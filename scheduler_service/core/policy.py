@@ -11,34 +11,35 @@ Source:
 """
 
 import enum
+from typing import Final
 
 import msgspec
 
-MICRO = 1_000_000
+MICRO: Final = 1_000_000
 """Micro cost units in one cost unit."""
 
-SECOND_NS = 1_000_000_000
+SECOND_NS: Final = 1_000_000_000
 """Nanoseconds in one second."""
 
-COST_MAX = 1_000_000_000
+COST_MAX: Final = 1_000_000_000
 """Largest cost of one request, in cost units."""
 
-WEIGHT_MILLI_MAX = 1_000_000
+WEIGHT_MILLI_MAX: Final = 1_000_000
 """Largest weight in thousandths; 1000 is weight 1."""
 
-SLACK_MICROS_MAX = 3 * 10**18
+SLACK_MICROS_MAX: Final = 3 * 10**18
 """Largest slack in micro cost units, so that meters stay inside int64."""
 
-REBASE_AT_MICROS = 2**60
+REBASE_AT_MICROS: Final = 2**60
 """Virtual time at which meters are rebased (SFQ §7.2)."""
 
-POOLS_MAX = 1000
+POOLS_MAX: Final = 1000
 """Pools of one service."""
 
-WORKERS_MAX = 100_000
+WORKERS_MAX: Final = 100_000
 """Workers the service keeps in mind at once."""
 
-RECENT_DISPATCHES = 1024
+RECENT_DISPATCHES: Final = 1024
 """How many charged dispatches the largest cost and charge are taken over."""
 
 
@@ -227,7 +228,7 @@ def _unbounded(preset: str, class_order: ClassOrder) -> PoolPolicy:
     )
 
 
-PRESETS: dict[str, PoolPolicy] = {
+PRESETS: Final[dict[str, PoolPolicy]] = {
     "fair_qba": PoolPolicy(),
     "sfq": PoolPolicy(
         preset="sfq",
@@ -243,7 +244,7 @@ PRESETS: dict[str, PoolPolicy] = {
 }
 """Named starting points; any parameter may be changed from there."""
 
-_RANGES: dict[str, tuple[int, int]] = {
+_RANGES: Final[dict[str, tuple[int, int]]] = {
     "slack_milli": (0, 1_000_000),
     "slack_micros": (0, SLACK_MICROS_MAX),
     "slack_max_micros": (0, SLACK_MICROS_MAX),

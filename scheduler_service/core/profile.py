@@ -20,7 +20,7 @@ A profile is no part of the state: what it answers depends on when it was made.
 
 from bisect import bisect_left, insort
 from itertools import accumulate
-from typing import final
+from typing import Final, final
 
 from scheduler_service.core.ahead import (
     BUDGET,
@@ -40,23 +40,24 @@ from scheduler_service.core.policy import SECOND_NS, PredictedClass
 from scheduler_service.core.request import Request
 from scheduler_service.core.state import Flow, Pool
 
-AGE_MAX_NS = SECOND_NS
+AGE_MAX_NS: Final = SECOND_NS
 """Age at which a profile is made anew."""
 
-AGE_MIN_NS = SECOND_NS // 5
+AGE_MIN_NS: Final = SECOND_NS // 5
 """Age below which one of `BUDGET` requests or more is not, whatever has changed: making it takes
 1 to 2 milliseconds.  For one of fewer both are less in proportion."""
 
-CHANGES_SHARE = 16
+CHANGES_SHARE: Final = 16
 """A profile is made anew after changes of one part in so many of what waited."""
 
-_OWN_MAX = 16
+_OWN_MAX: Final = 16
 """Requests of its user up to which a newcomer's start tag is counted and not looked up."""
 
-_PARTS = 8
+_PARTS: Final = 8
 """Entries that stand for what a user has waiting beyond what was looked at."""
 
-_SHORT, _LONG = PredictedClass.SHORT, PredictedClass.LONG
+_SHORT: Final = PredictedClass.SHORT
+_LONG: Final = PredictedClass.LONG
 
 _Entry = tuple[int, str]
 

@@ -1,13 +1,13 @@
 """Requests and their leases as plain data."""
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
 from scheduler_service.core.decisions import RequestState, Rule, Turn
 from scheduler_service.core.policy import PredictedClass
 
-OLD_LEASES_MAX = 64
+OLD_LEASES_MAX: Final = 64
 """Ended leases that are remembered of one request: it may be given back without end."""
 
 

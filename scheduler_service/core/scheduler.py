@@ -16,7 +16,7 @@ If the command is refused (a `SchedulerError`), what 1 and 2 decided stands and 
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from scheduler_service.core import admin, admission, dead_letters, lifecycle
 from scheduler_service.core import commands as c
@@ -28,9 +28,9 @@ from scheduler_service.core.granting import Ask
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import Pool, State
 
-_NONE = d.EmptyReason.NONE
+_NONE: Final = d.EmptyReason.NONE
 
-_ANY = d.Offer()
+_ANY: Final = d.Offer()
 
 
 def apply(state: State, command: c.Command, log: list[d.Decision]) -> Any:
@@ -226,7 +226,7 @@ def _open_log(state: State, x: c.OpenLog, log: list[d.Decision]) -> None:
         )
 
 
-_HANDLERS: dict[type[c.Command], Callable[[State, Any, list[d.Decision]], Any]] = {
+_HANDLERS: Final[dict[type[c.Command], Callable[[State, Any, list[d.Decision]], Any]]] = {
     c.Enqueue: admission.enqueue,
     c.NextDispatch: next_dispatch,
     c.Complete: lifecycle.complete,

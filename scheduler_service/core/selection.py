@@ -13,7 +13,7 @@ Source:
 """
 
 from collections.abc import Iterator
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
@@ -23,15 +23,18 @@ from scheduler_service.core.policy import ClassOrder, PredictedClass
 from scheduler_service.core.request import Request
 from scheduler_service.core.state import Flow, Pool
 
-_SELECTED = Turn.SELECTED
-_PROMOTION = Rule.PROMOTION
-_AGED = Rule.AGED
-_SHORT_FIRST = Rule.SHORT_FIRST
-_LONG_LAST = Rule.LONG
-_FIRST_COME = Rule.FIRST_COME
+_SELECTED: Final = Turn.SELECTED
+_PROMOTION: Final = Rule.PROMOTION
+_AGED: Final = Rule.AGED
+_SHORT_FIRST: Final = Rule.SHORT_FIRST
+_LONG_LAST: Final = Rule.LONG
+_FIRST_COME: Final = Rule.FIRST_COME
 
-_AA, _FCFS, _QBA = ClassOrder.AA, ClassOrder.FCFS, ClassOrder.QBA
-_SHORT, _LONG = PredictedClass.SHORT, PredictedClass.LONG
+_AA: Final = ClassOrder.AA
+_FCFS: Final = ClassOrder.FCFS
+_QBA: Final = ClassOrder.QBA
+_SHORT: Final = PredictedClass.SHORT
+_LONG: Final = PredictedClass.LONG
 
 
 @final

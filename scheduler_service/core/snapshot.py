@@ -8,7 +8,7 @@ The digest of these bytes is how live state, replay and snapshot are compared.
 
 import hashlib
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -20,11 +20,11 @@ from scheduler_service.core.policy import PoolMode, PoolPolicy, PredictedClass, 
 from scheduler_service.core.request import Lease, Request
 from scheduler_service.core.state import Flow, Pool, State, Worker
 
-VERSION = 1
+VERSION: Final = 1
 
 _Image = TypeVar("_Image", bound=msgspec.Struct)
 
-_SCALARS = (
+_SCALARS: Final = (
     "virtual_time",
     "largest_meter",
     "busy",
@@ -120,15 +120,14 @@ class WorkerImage(msgspec.Struct):
     leases: int
 
 
-_MADE_WITH = RequestImage.__struct_fields__[: RequestImage.__struct_fields__.index("caller_bound")]
-_SET_LATER = tuple(
-    name
-    for name in RequestImage.__struct_fields__
-    if name not in {*_MADE_WITH, "caller_bound", "lease"}
+_OF_REQUEST: Final = RequestImage.__struct_fields__
+_MADE_WITH: Final = _OF_REQUEST[: _OF_REQUEST.index("caller_bound")]
+_SET_LATER: Final = tuple(
+    name for name in _OF_REQUEST if name not in {*_MADE_WITH, "caller_bound", "lease"}
 )
 
 
-_FIELDS: "dict[type[msgspec.Struct], attrgetter[tuple[Any, ...]]]" = {
+_FIELDS: Final["dict[type[msgspec.Struct], attrgetter[tuple[Any, ...]]]"] = {
     kind: attrgetter(*kind.__struct_fields__)
     for kind in (FlowImage, LeaseImage, RequestImage, WorkerImage)
 }
@@ -168,8 +167,8 @@ class StateImage(msgspec.Struct, array_like=True):
     config_digest: str
 
 
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(StateImage)
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(StateImage)
 
 
 def dump(state: State) -> bytes:

@@ -6,9 +6,9 @@ entries are looked at with each change, round and round.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-LOOKS = 2
+LOOKS: Final = 2
 """Entries looked at: where more than half is void, more goes than one change makes void."""
 
 

@@ -9,20 +9,21 @@ Invariants:
 """
 
 from heapq import heapify, heappush
+from typing import Final
 
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool, State
 from scheduler_service.core.sweeping import sweep
 
-WAIT = 1
-LEASE = 2
-PAUSE = 3
-WORKER = 4
-WAKE = 5
+WAIT: Final = 1
+LEASE: Final = 2
+PAUSE: Final = 3
+WORKER: Final = 4
+WAKE: Final = 5
 
-_LEFT_UP_TO = 1024
-_ANEW_UP_TO = 8192
+_LEFT_UP_TO: Final = 1024
+_ANEW_UP_TO: Final = 8192
 """A heap of this size is made anew in some milliseconds, which is cheaper than sweeping it."""
 
 _Timer = tuple[int, int, int, str, str]

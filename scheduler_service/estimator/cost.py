@@ -12,12 +12,12 @@ What is charged is never corrected afterwards (SFQ §5.1): a wrong estimate is a
 estimate, and for the error that is measured.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-RATIO_MILLI_MAX = 1_000_000
+RATIO_MILLI_MAX: Final = 1_000_000
 """Largest output ratio in thousandths of the cap."""
 
-_MILLI = 1000
+_MILLI: Final = 1000
 
 
 class Tokens(NamedTuple):
@@ -51,7 +51,7 @@ class Learned(NamedTuple):
     cap_tokens: int
 
 
-NOTHING_LEARNED = Learned(0, 0)
+NOTHING_LEARNED: Final = Learned(0, 0)
 
 
 def output_ratio_milli(

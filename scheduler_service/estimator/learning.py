@@ -10,27 +10,27 @@ from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-FULL_TALLY_TOKENS = 50_000_000
+FULL_TALLY_TOKENS: Final = 50_000_000
 """Cap tokens at which a tally is halved."""
 
-USERS_MAX = 10_000
+USERS_MAX: Final = 10_000
 """Users with a tally of their own; the one that was silent longest goes first."""
 
-LENGTHS_MAX = 4096
+LENGTHS_MAX: Final = 4096
 """Lengths the cutoff is taken over."""
 
-LENGTHS_MIN = 200
+LENGTHS_MIN: Final = 200
 """Lengths below which no cutoff is proposed."""
 
-CUTOFF_BP = 8500
+CUTOFF_BP: Final = 8500
 """Quantile level of the cutoff tau in basis points (QBA §II-C)."""
 
-UPDATES_MAX = 500
+UPDATES_MAX: Final = 500
 """Ratios put into force at once; the rest follow with the next update."""
 
-MIN_CHANGE_MILLI = 20
+MIN_CHANGE_MILLI: Final = 20
 """Relative change, in thousandths, below which a value is not worth a decision."""
 
 
