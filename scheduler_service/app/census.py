@@ -73,7 +73,7 @@ def census(pool: Pool, now_ns: int) -> PoolCensus:
         virtual_time=pool.virtual_time,
         gap=invariants.gap(pool) if charged else 0,
         bound=invariants.bound(pool) if charged else -1,
-        slack=slack_for(pool.policy, pool.recent_costs.largest) if charged else -1,
+        slack=slack_for(pool.rules, pool.recent_costs.largest) if charged else -1,
         threshold_ns=sample.quantile(pool.policy.aging_quantile_bp) if enough else -1,
         sample_size=len(sample),
         short_admission_count=0 if charged else pool.short_admission_count,

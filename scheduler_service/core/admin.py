@@ -125,7 +125,7 @@ def configure_user(state: State, x: c.ConfigureUser, log: list[d.Decision]) -> N
 def _rescaled(pool: Pool, flow: Flow, before: int, after: int) -> int:
     if before == after:
         return flow.meter
-    slack = slack_for(pool.policy, pool.recent_costs.largest)
+    slack = slack_for(pool.rules, pool.recent_costs.largest)
     limit = slack + pool.recent_charges.largest
     residual = flow.meter - pool.virtual_time
     return pool.virtual_time + rescaled_residual(residual, before, after, limit)

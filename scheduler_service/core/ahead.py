@@ -115,7 +115,7 @@ def limits_of(pool: Pool, request: Request, tag: int) -> tuple[int, int]:
     """Returns the start tags below which others' shorts and longs go first."""
     slack = 0
     if not pool.backlog.user_by_user:
-        slack = slack_for(pool.policy, pool.recent_costs.largest)
+        slack = slack_for(pool.rules, pool.recent_costs.largest)
     if pool.policy.class_order is ClassOrder.FCFS:
         return tag, tag
     if request.predicted_class is _SHORT:

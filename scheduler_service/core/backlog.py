@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from sortedcontainers import SortedList
 
+from scheduler_service.core.meters import Key, move
 from scheduler_service.core.policy import PoolPolicy, PredictedClass, WithinUser
 from scheduler_service.core.sweeping import sweep
 
@@ -78,7 +79,7 @@ class Backlog:
         self.charged = not policy.unbounded
         self.user_by_user = policy.user_by_user
         self.fifo = policy.within_user is WithinUser.FIFO
-        self.index: SortedList[tuple[int, int, str]] = SortedList()
+        self.index: SortedList[Key] = SortedList()
         self.edge = -1 if self.charged else _NO_EDGE
         self.selectable = 0
         self._beyond_place = 0
@@ -131,13 +132,8 @@ class Backlog:
             assert short is not None
             tie = short.sequence
         if old[0] != meter or old[1] != tie:
-            index = self.index
-            if index[0] == old:
-                del index[0]
-            else:
-                index.remove(old)
             flow.key = key = (meter, tie, flow.user_id)
-            index.add(key)
+            move(self.index, old, key)
         if self.user_by_user:
             return
         if flow.place == ELIGIBLE:

@@ -1,8 +1,12 @@
 """The divisions of the core, each rounded in a stated direction."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from scheduler_service.core.policy import MICRO, Placement, PoolPolicy, SlackKind
+from scheduler_service.core.policy import MICRO, Placement, SlackKind
+from scheduler_service.core.rules import Rules
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 _ABSOLUTE: Final = SlackKind.ABSOLUTE
 _OVERTAKE: Final = Placement.OVERTAKE
@@ -24,34 +28,39 @@ def charge_for(cost: int, weight_milli: int) -> int:
     Source:
         SFQ §4.4 (charge c / w); §5.1 (fixed at dispatch, never corrected).
     """
-    return -(-cost * MICRO * 1000 // weight_milli)
+    exact: i64 = cost  # at most 10^9 units, so what follows is at most 10^18
+    weight: i64 = weight_milli
+    exact *= MICRO * 1000
+    return -(-exact // weight)
 
 
-def slack_for(policy: PoolPolicy, cost_max: int) -> int:
-    """Returns the slack D of one selection in micro cost units, rounded down.
+def slack_for(rules: Rules, cost_max: int) -> int:
+    """Returns the slack D of one selection, micro cost units.
 
     Args:
-        policy: Policy with a finite slack.
+        rules: Of a policy with a finite slack.
         cost_max: Largest cost among the recent charged dispatches, cost units; 0 if none.
     """
-    if policy.slack_kind is _ABSOLUTE:
-        return policy.slack_micros
-    slack = cost_max * MICRO * policy.slack_milli // 1000
-    return slack if slack < policy.slack_max_micros else policy.slack_max_micros
+    if rules.slack_kind is _ABSOLUTE:
+        return rules.slack_micros
+    slack: i64 = cost_max  # at most 10^9 units and 10^6 thousandths, so at most 10^18
+    slack *= rules.slack_milli
+    slack *= MICRO // 1000
+    return min(slack, rules.slack_max_micros)
 
 
-def reach_of(policy: PoolPolicy, slack: int) -> int:
+def reach_of(rules: Rules, slack: int) -> int:
     """Returns how far past the smallest meter a dispatch may come from, micro cost units.
 
     That is D, and D + O where overtaking is on (O as much as D unless it is set).
 
     Args:
-        policy: Policy with a finite slack.
+        rules: Of a policy with a finite slack.
         slack: D.
     """
-    if policy.placement is not _OVERTAKE:
+    if rules.placement is not _OVERTAKE:
         return slack
-    return slack + (slack if policy.overtake_slack_micros < 0 else policy.overtake_slack_micros)
+    return slack + (slack if rules.overtake_slack_micros < 0 else rules.overtake_slack_micros)
 
 
 def rescaled_residual(residual: int, weight_before: int, weight_after: int, limit: int) -> int:

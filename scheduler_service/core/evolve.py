@@ -81,17 +81,18 @@ def _accepted(state: State, x: d.Accepted) -> None:
 
 
 def _dispatched(state: State, x: d.Dispatched) -> None:
-    pool = state.pools[x.pool]
-    request = pool.requests[x.request_id]
+    name, request_id, turn = x.pool, x.request_id, x.turn
+    pool = state.pools[name]
+    request = pool.requests[request_id]
     flow = pool.flows[x.user_id]
-    if x.turn is _REDELIVERY:
+    if turn is _REDELIVERY:
         _drop_redelivery(pool, request)
     else:
         fl.unlink(pool, flow, request)
         flow.in_flight += 1
         pool.in_flight_cost += request.cost
         pool.sample.push(x.wait_ns)
-        request.first_dispatch_ns = x.now_ns
+        request.first_dispatch_ns = state.now_ns
         request.rule = x.rule
         if request.expire_ns:
             timers.voided(state)
@@ -100,23 +101,23 @@ def _dispatched(state: State, x: d.Dispatched) -> None:
         fl.settle(pool, flow, request.predicted_class)
     request.state = _LEASED
     request.attempts = x.attempt
-    lease_id = x.lease_id
+    lease_id, worker_key, hand_over_ns = x.lease_id, x.worker, x.hand_over_ns
     request.lease = Lease(
-        lease_id, x.worker, x.now_ns, x.lease_expire_ns, x.hand_over_ns, state.sequence, x.turn
+        lease_id, worker_key, state.now_ns, x.lease_expire_ns, hand_over_ns, state.sequence, turn
     )
-    state.leases[lease_id] = (x.pool, request)
-    pool.leased[x.request_id] = request
-    worker = state.workers.get(x.worker)
+    state.leases[lease_id] = (name, request)
+    pool.leased[request_id] = request
+    worker = state.workers.get(worker_key)
     if worker is not None:
         worker.leases += 1
-        if x.hand_over_ns:
+        if hand_over_ns:
             worker.provisional[lease_id] = request
     if x.idempotency_key:
-        key = (x.worker, x.idempotency_key)
-        if key not in state.keys:
-            state.key_queue.append((x.now_ns, key))
+        call = (worker_key, x.idempotency_key)
+        if call not in state.keys:
+            state.key_queue.append((x.now_ns, call))
         fl.forget_keys(state, pool)
-        state.keys[key] = (*state.keys.get(key, ()), (x.pool, x.request_id, lease_id))
+        state.keys[call] = (*state.keys.get(call, ()), (name, request_id, lease_id))
     timers.arm_lease(state, pool, request)
 
 
@@ -124,21 +125,24 @@ def _take_turn(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> Non
     """Charges the meter and moves `v` (SFQ §2.3), and the quota (QBA §III-A6)."""
     if pool.backlog.charged:
         assert flow.meter == x.meter_before
-        flow.meter = x.meter_after
-        if x.meter_after > pool.largest_meter:
-            pool.largest_meter = x.meter_after
+        meter: int = x.meter_after
+        charge: int = x.charge_micros
+        virtual_time: int = x.virtual_time_after
+        flow.meter = meter
+        if meter > pool.largest_meter:
+            pool.largest_meter = meter
         pool.recent_costs.push(x.cost)
-        pool.recent_charges.push(x.charge_micros)
-        if x.charge_micros > pool.charge_max:
-            pool.charge_max = x.charge_micros
-        reach = reach_of(pool.policy, x.slack_micros)
+        pool.recent_charges.push(charge)
+        if charge > pool.charge_max:
+            pool.charge_max = charge
+        reach = reach_of(pool.rules, x.slack_micros)
         if reach > pool.slack_max:
             pool.slack_max = reach
-        if x.virtual_time_after > pool.virtual_time:
-            pool.virtual_time = x.virtual_time_after
+        if virtual_time > pool.virtual_time:
+            pool.virtual_time = virtual_time
             if pool.idle:
                 fl.forget_idle(pool)
-    if pool.policy.class_order is _QBA:
+    if pool.rules.class_order is _QBA:
         _move_quota(pool, flow, request, x)
     for request_id in x.overtook:
         pool.requests[request_id].overtakes += 1
@@ -148,12 +152,13 @@ def _move_quota(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> No
     holder = flow if pool.backlog.charged else pool
     if x.rule is _PROMOTION:
         request.promoted, request.promoted_by_pool = True, holder is pool
-    if pool.policy.admission_point is _AT_DISPATCH:
+    if pool.rules.admission_point is _AT_DISPATCH:
         request.counted = True
         holder.short_admission_count = x.short_admission_count_after
-        if holder.promotion_debt is not x.promotion_debt_after:
-            holder.promotion_debt = x.promotion_debt_after
-            if x.promotion_debt_after and holder is flow:
+        debt: bool = x.promotion_debt_after
+        if holder.promotion_debt is not debt:
+            holder.promotion_debt = debt
+            if debt and holder is flow:
                 pool.backlog.owe(flow)
     elif request.promoted:
         holder.promotion_under_way = True

@@ -234,10 +234,10 @@ def remember(state: State, pool: Pool, request: Request, how: RequestState, reas
 
 def forget_ended(state: State, pool: Pool) -> None:
     """Forgets ended ids that are past the retention time or count; only the fold calls this."""
-    queue, policy = pool.forget_queue, pool.policy
-    limit_ns = state.now_ns - policy.retention_ns
+    queue, rules = pool.forget_queue, pool.rules
+    limit_ns = state.now_ns - rules.retention_ns
     for _ in range(FORGOTTEN_AT_ONCE):
-        if not queue or (queue[0][0] > limit_ns and len(queue) <= policy.retention_count):
+        if not queue or (queue[0][0] > limit_ns and len(queue) <= rules.retention_count):
             return
         end_ns, request_id, leases = queue.popleft()
         gone = pool.gone.get(request_id)
@@ -250,17 +250,17 @@ def forget_ended(state: State, pool: Pool) -> None:
 def remembered(pool: Pool, request_id: str, now_ns: int) -> Gone | None:
     """Returns what is remembered of an ended request at `now_ns`, if anything."""
     gone = pool.gone.get(request_id)
-    if gone is None or gone.end_ns <= now_ns - pool.policy.retention_ns:
+    if gone is None or gone.end_ns <= now_ns - pool.rules.retention_ns:
         return None
     return gone
 
 
 def forget_keys(state: State, pool: Pool) -> None:
     """Forgets idempotency keys that are past the pool's retention time or count."""
-    queue, policy = state.key_queue, pool.policy
-    limit_ns = state.now_ns - policy.retention_ns
+    queue, rules = state.key_queue, pool.rules
+    limit_ns = state.now_ns - rules.retention_ns
     for _ in range(FORGOTTEN_AT_ONCE):
-        if not queue or (queue[0][0] > limit_ns and len(queue) <= policy.retention_count):
+        if not queue or (queue[0][0] > limit_ns and len(queue) <= rules.retention_count):
             return
         state.keys.pop(queue.popleft()[1], None)
 

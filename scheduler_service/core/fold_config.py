@@ -33,7 +33,8 @@ def pool_configured(state: State, x: d.PoolConfigured) -> None:
         state.pools[x.pool] = Pool(x.pool, x.policy, x.policy_digest)
         return
     pool = state.pools[x.pool]
-    before, pool.policy, pool.policy_digest = pool.policy, x.policy, x.policy_digest
+    before = pool.policy
+    pool.govern(x.policy, x.policy_digest)
     if before.aging_sample_window != x.policy.aging_sample_window:
         pool.sample = pool.sample.resized(x.policy.aging_sample_window)
     if before.short_cutoff != x.policy.short_cutoff:
@@ -62,7 +63,7 @@ def _reset_settings(pool: Pool) -> None:
         weight = fl.weight_of(pool, flow.user_id)
         residual = flow.meter - pool.virtual_time
         if weight != flow.weight_milli and residual > 0 and not pool.policy.unbounded:
-            slack = slack_for(pool.policy, pool.recent_costs.largest)
+            slack = slack_for(pool.rules, pool.recent_costs.largest)
             limit = slack + pool.recent_charges.largest
             scaled = rescaled_residual(residual, flow.weight_milli, weight, limit)
             flow.meter = pool.virtual_time + scaled
@@ -119,7 +120,7 @@ def user_configured(state: State, x: d.UserConfigured) -> None:
     if x.meter_after > x.meter_before:
         # The clamp let the meter rise as far as the D + L of now: the band is that wide from here.
         pool.charge_max = max(pool.charge_max, pool.recent_charges.largest)
-        pool.slack_max = max(pool.slack_max, slack_for(pool.policy, pool.recent_costs.largest))
+        pool.slack_max = max(pool.slack_max, slack_for(pool.rules, pool.recent_costs.largest))
     if pool.held_index is not None:
         pool.held_index.update(flow)
     fl.settle(pool, flow, _SHORT)

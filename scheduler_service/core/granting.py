@@ -13,6 +13,7 @@ from scheduler_service.core.decisions import (
     Turn,
 )
 from scheduler_service.core.invariants import check_band
+from scheduler_service.core.meters import next_lowest
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PredictedClass
 from scheduler_service.core.recording import after_leaving, record
 from scheduler_service.core.selection import (
@@ -128,7 +129,7 @@ def write_grant(
         if frame.smallest_user == flow.user_id:
             passes = 0
             if backlog.selectable > 1:
-                runner_up_meter, _, runner_up = backlog.index[1]
+                runner_up_meter, _, runner_up = next_lowest(backlog.index)
         else:
             passes += not backlog.user_by_user
             runner_up, runner_up_meter = frame.smallest_user, frame.smallest
@@ -180,8 +181,8 @@ def write_grant(
 
 def _lease_times(pool: Pool, ask: Ask) -> tuple[int, int]:
     """Returns when the lease ends, and until when it must be confirmed; 0 if it need not be."""
-    duration = ask.lease_duration_ns or pool.policy.lease_duration_ns
-    hand_over = pool.policy.hand_over_ns if ask.hand_over and ask.worker else 0
+    duration = ask.lease_duration_ns or pool.rules.lease_duration_ns
+    hand_over = pool.rules.hand_over_ns if ask.hand_over and ask.worker else 0
     needed = 0 < hand_over < duration
     return ask.now_ns + duration, ask.now_ns + hand_over if needed else 0
 
@@ -190,15 +191,15 @@ def _quota_of(pool: Pool, choice: Choice) -> tuple[int, int, bool, bool]:
     """Returns the quota scope's counter and debt, each before and after (QBA §III-A6)."""
     request, rule, turn = choice.request, choice.rule, choice.turn
     holder = choice.flow if pool.backlog.charged else pool
-    count, debt, policy = holder.short_admission_count, holder.promotion_debt, pool.policy
+    count, debt, rules = holder.short_admission_count, holder.promotion_debt, pool.rules
     if (
-        policy.class_order is not _QBA
-        or policy.admission_point is not _AT_DISPATCH
+        rules.class_order is not _QBA
+        or rules.admission_point is not _AT_DISPATCH
         or turn is _REDELIVERY
     ):
         return count, count, debt, debt
     if rule is _PROMOTION:
         return count, 0, debt, False
     if request.predicted_class is _SHORT and not debt:
-        return count, count + 1, debt, count + 1 >= policy.quota_k
+        return count, count + 1, debt, count + 1 >= rules.quota_k
     return count, count, debt, debt

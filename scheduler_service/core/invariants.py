@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from scheduler_service.core.backlog import OUT
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.flows import may_be_selected
+from scheduler_service.core.meters import lowest
 from scheduler_service.core.policy import PredictedClass
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def check_band(pool: "Pool", dispatched: "Dispatched", flow: "Flow") -> None:
     assert dispatched.virtual_time_before <= virtual_time, "v fell"
     index = pool.backlog.index
     if index:
-        assert virtual_time <= index[0][0], "a selectable user is below v"
+        assert virtual_time <= lowest(index)[0], "a selectable user is below v"
     assert flow.meter - virtual_time <= bound(pool), "a meter is above v + D + L"
 
 

@@ -55,41 +55,42 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
         WrongState: LEASE_EXPIRED.
         Denied: LEASE_OF_OTHER_WORKER.
     """
-    found = state.leases.get(x.lease_id)
+    now_ns, lease_id, outcome, worker = x.now_ns, x.lease_id, x.outcome, x.worker
+    found = state.leases.get(lease_id)
     if found is None:
         return _complete_late(state, x)
     name, request = found
     pool = state.pools[name]
     lease = request.lease
     assert lease is not None
-    if x.worker and lease.worker and x.worker != lease.worker:
+    if worker and lease.worker and worker != lease.worker:
         raise Denied(
             "LEASE_OF_OTHER_WORKER",
-            f"Lease {x.lease_id!r} is held by another worker.",
-            leaseId=x.lease_id,
+            f"Lease {lease_id!r} is held by another worker.",
+            leaseId=lease_id,
         )
-    if x.outcome is _GIVEN_BACK and not request.cancel_reason:
+    if outcome is _GIVEN_BACK and not request.cancel_reason:
         cause = d.LeaseEndCause.HAND_OVER if x.undelivered else d.LeaseEndCause.GIVEN_BACK
-        end_lease(state, pool, request, cause, x.now_ns, log, x.error)
+        end_lease(state, pool, request, cause, now_ns, log, x.error)
         state_now = d.RequestState.REDELIVERY
         if request.request_id in pool.gone:
             state_now = pool.gone[request.request_id].state
         return c.Finished(name, request.request_id, state_now, _NEW)
     if request.cancel_reason:
         how = d.RequestState.CANCELLED
-    elif x.outcome is _OUTCOME_SUCCEEDED:
+    elif outcome is _OUTCOME_SUCCEEDED:
         how = _SUCCEEDED
-        _count_prefill(state, pool, request, x.now_ns, log)
+        _count_prefill(state, pool, request, now_ns, log)
     else:
         how = d.RequestState.FAILED
     record(
         state,
         log,
         d.Completed(
-            x.now_ns,
+            now_ns,
             name,
             request.request_id,
-            x.lease_id,
+            lease_id,
             how,
             x.prompt_tokens,
             x.output_tokens,
@@ -104,7 +105,7 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
             request.expected_output_tokens,
         ),
     )
-    rejoin_freed(state, pool, request.user_id, _CAP, x.now_ns, log)
+    rejoin_freed(state, pool, request.user_id, _CAP, now_ns, log)
     return c.Finished(name, request.request_id, how, _NEW)
 
 
@@ -227,8 +228,8 @@ def _count_prefill(
     state: State, pool: Pool, request: Request, now_ns: int, log: list[d.Decision]
 ) -> None:
     """Moves the quota where prefill completion is the admission point (QBA §III-A6)."""
-    policy = pool.policy
-    moves = policy.class_order is _QBA and policy.admission_point is _AT_PREFILL
+    rules = pool.rules
+    moves = rules.class_order is _QBA and rules.admission_point is _AT_PREFILL
     if request.counted or not (moves or request.promoted):
         return
     lease = request.lease
@@ -239,7 +240,7 @@ def _count_prefill(
         count, debt = 0, False
     elif request.predicted_class is PredictedClass.SHORT and not debt:
         count += 1
-        debt = count >= policy.quota_k
+        debt = count >= rules.quota_k
     record(
         state,
         log,

@@ -94,7 +94,7 @@ def why_waiting(
     if len(pool.sample) >= pool.policy.aging_min_sample:
         threshold_ns = pool.sample.quantile(pool.policy.aging_quantile_bp)
     index = pool.backlog.index
-    slack = slack_for(pool.policy, pool.recent_costs.largest) if pool.backlog.charged else -1
+    slack = slack_for(pool.rules, pool.recent_costs.largest) if pool.backlog.charged else -1
     cause, blocked_by = _cause(state, pool, request, now_ns, asking)
     outlook = Outlook(
         cause,

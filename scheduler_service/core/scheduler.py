@@ -84,7 +84,7 @@ def next_dispatch(state: State, x: c.NextDispatch, log: list[d.Decision]) -> c.D
         idempotency_key=x.idempotency_key,
         peer=x.peer,
     )
-    limit = min(pool.policy.max_leases_per_worker for pool in pools)
+    limit = min(pool.rules.max_leases_per_worker for pool in pools)
     if x.offer.max_leases:
         limit = min(limit, x.offer.max_leases)
     granted: list[c.Grant] = []
@@ -190,7 +190,7 @@ def _see_worker(
         and known.accepts_long == offer.accepts_long
         and known.labels == offer.labels
         and worker.pools == served
-        and x.now_ns - worker.last_seen_ns < pools[0].policy.worker_ttl_ns // 2
+        and x.now_ns - worker.last_seen_ns < pools[0].rules.worker_ttl_ns // 2
     ):
         return offer
     admin.make_room_for_worker(state, x.worker)

@@ -19,6 +19,7 @@ from mypy_extensions import mypyc_attr
 
 from scheduler_service.core.charge import reach_of, slack_for
 from scheduler_service.core.decisions import Offer, Rule, Turn
+from scheduler_service.core.meters import lowest
 from scheduler_service.core.policy import ClassOrder, PredictedClass
 from scheduler_service.core.request import Request
 from scheduler_service.core.state import Flow, Pool
@@ -78,17 +79,17 @@ class Frame:
 
 def frame_of(pool: Pool, now_ns: int) -> Frame:
     """Computes slack and aging threshold, and takes the users within the window in."""
-    policy, backlog = pool.policy, pool.backlog
+    rules, backlog = pool.rules, pool.backlog
     smallest, user, slack = 0, "", -1
     if backlog.charged:
-        smallest, _, user = backlog.index[0]
-        slack = slack_for(policy, pool.recent_costs.largest)
+        smallest, _, user = lowest(backlog.index)
+        slack = slack_for(rules, pool.recent_costs.largest)
         if not backlog.user_by_user:
             backlog.advance(smallest + slack)
     threshold = -1
     sample = pool.sample
-    if len(sample) >= policy.aging_min_sample:
-        threshold = sample.quantile(policy.aging_quantile_bp)
+    if len(sample) >= rules.aging_min_sample:
+        threshold = sample.quantile(rules.aging_quantile_bp)
     aged_before = now_ns - threshold if threshold >= 0 else -1
     return Frame(smallest, user, slack, aged_before, threshold)
 
@@ -100,10 +101,10 @@ def select(pool: Pool, frame: Frame) -> Choice:
         if backlog.user_by_user:
             flow = pool.flows[frame.smallest_user]
             return _within(pool, flow, frame, _SELECTED)
-        if pool.passes >= pool.policy.max_passes:
+        if pool.passes >= pool.rules.max_passes:
             flow = pool.flows[frame.smallest_user]
             return _within(pool, flow, frame, Turn.MAX_PASSES)
-    order = pool.policy.class_order
+    order = pool.rules.class_order
     if order is _FCFS:
         return _first_come(pool)
     if order is _QBA:
@@ -141,7 +142,7 @@ def _within(pool: Pool, flow: Flow, frame: Frame, turn: Turn) -> Choice:
 def heads_of(pool: Pool, flow: Flow, frame: Frame, turn: Turn) -> Iterator[Choice]:
     """Yields the class heads of one user in its own class order."""
     short, long = pool.backlog.short_of(flow), pool.backlog.long_of(flow)
-    order = pool.policy.class_order
+    order = pool.rules.class_order
     if order is _FCFS:
         for request in sorted(
             (head for head in (short, long) if head is not None), key=lambda head: head.sequence
@@ -194,7 +195,7 @@ def _chain(*parts: Iterator[Choice]) -> Iterator[Choice]:
 
 def _eligible(pool: Pool, frame: Frame) -> Iterator[Choice]:
     """Yields the eligible users' class heads in class order, by age inside each rule."""
-    backlog, order = pool.backlog, pool.policy.class_order
+    backlog, order = pool.backlog, pool.rules.class_order
     if backlog.charged and backlog.user_by_user:
         return
     limit = pool.policy.overtake_scan
@@ -234,7 +235,7 @@ def farthest(pool: Pool, frame: Frame) -> int:
 
     That is `smallest S + D`, and `+ O` where overtaking is on (O as much as D unless set).
     """
-    return frame.smallest + reach_of(pool.policy, frame.slack)
+    return frame.smallest + reach_of(pool.rules, frame.slack)
 
 
 def fits(request: Request, offer: Offer) -> bool:

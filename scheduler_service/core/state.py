@@ -22,6 +22,7 @@ from scheduler_service.core.policy import (
     UserSettings,
 )
 from scheduler_service.core.request import Request
+from scheduler_service.core.rules import Rules
 from scheduler_service.core.windows import ReferenceSample, SlidingMax
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class Pool:
     """One scheduling domain: the servers of one model (SFQ §1.1).
 
     Attributes:
+        rules: The part of `policy` that every decision reads.
         virtual_time: v, micro cost units; never falls but by a rebase.
         largest_meter: Running maximum of all meters; falls only at a rebase.
         busy: Whether something has waited since the last busy period closed.
@@ -143,8 +145,7 @@ class Pool:
 
     def __init__(self, name: str, policy: PoolPolicy, policy_digest: str) -> None:
         self.name = name
-        self.policy = policy
-        self.policy_digest = policy_digest
+        self.govern(policy, policy_digest)
         self.virtual_time = 0
         self.largest_meter = 0
         self.busy = False
@@ -180,6 +181,12 @@ class Pool:
         self.idle_in_quota: list[tuple[int, str, bool]] = []
         self.idle_place = self.quota_place = 0
         self.backlog = Backlog(policy, self.flows)
+
+    def govern(self, policy: PoolPolicy, policy_digest: str) -> None:
+        """Puts a policy in force for what is decided from now on."""
+        self.policy = policy
+        self.policy_digest = policy_digest
+        self.rules = Rules(policy)
 
 
 @final

@@ -1,6 +1,5 @@
 """Sliding windows over recent dispatches: the largest value, and a quantile of waiting times."""
 
-from bisect import bisect_left, insort
 from collections import deque
 
 from sortedcontainers import SortedList
@@ -16,34 +15,51 @@ class SlidingMax:
         Amortised O(1) a push, O(1) to read.
     """
 
-    __slots__ = ("_candidates", "_pushed", "_size", "largest")
+    __slots__ = ("_numbers", "_pushed", "_size", "_values", "largest")
 
     def __init__(self, size: int) -> None:
-        self._size = size
-        self._pushed = 0
-        self._candidates: deque[tuple[int, int]] = deque()
-        self.largest = 0
+        self._size: int = size
+        self._pushed: int = 0
+        self._numbers: list[int] = []
+        self._values: list[int] = []
+        self.largest: int = 0
 
     def push(self, value: int) -> None:
         """Adds `value`, at least 0; the oldest of a full window leaves."""
-        candidates = self._candidates
+        numbers, values = self._numbers, self._values
         pushed = self._pushed = self._pushed + 1
-        while candidates and candidates[-1][1] <= value:
-            candidates.pop()
-        candidates.append((pushed, value))
-        if candidates[0][0] <= pushed - self._size:
-            candidates.popleft()
-        self.largest = candidates[0][1]
+        while values and values[-1] <= value:
+            values.pop()
+            numbers.pop()
+        values.append(value)
+        numbers.append(pushed)
+        if numbers[0] <= pushed - self._size:
+            del numbers[0], values[0]
+        self.largest = values[0]
 
     def dump(self) -> list[tuple[int, int]]:
         """Returns (age, value) of every candidate; age 0 is the newest push."""
-        return [(self._pushed - number, value) for number, value in self._candidates]
+        ages = (self._pushed - number for number in self._numbers)
+        return list(zip(ages, self._values, strict=True))
 
     def restore(self, dumped: list[tuple[int, int]]) -> None:
         """Takes over what `dump` gave."""
         self._pushed = max((age for age, _ in dumped), default=0)
-        self._candidates = deque((self._pushed - age, value) for age, value in dumped)
-        self.largest = self._candidates[0][1] if dumped else 0
+        self._numbers = [self._pushed - age for age, _ in dumped]
+        self._values = [value for _, value in dumped]
+        self.largest = self._values[0] if dumped else 0
+
+
+def _place(ordered: list[int], value: int) -> int:
+    """Returns what `bisect_left` does; compiled, it compares numbers in place of objects."""
+    low, high = 0, len(ordered)
+    while low < high:
+        middle = (low + high) >> 1
+        if ordered[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 class ReferenceSample:
@@ -73,8 +89,8 @@ class ReferenceSample:
         arrived.append(wait_ns)
         if isinstance(ordered, list):
             if len(arrived) > self._window:
-                del ordered[bisect_left(ordered, arrived.popleft())]
-            insort(ordered, wait_ns)
+                del ordered[_place(ordered, arrived.popleft())]
+            ordered.insert(_place(ordered, wait_ns), wait_ns)
         else:
             ordered.add(wait_ns)
 

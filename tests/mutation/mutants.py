@@ -32,10 +32,10 @@ _CHARGE = "charge = charge_for(request.cost, flow.weight_milli)"
 _TIE = "tie = 0\n        if not self.user_by_user:"
 _TIE_UPDATE = "meter, tie = flow.meter, 0\n        if not self.user_by_user:"
 _FAILURES = "failures = request.failures + (cause is d.LeaseEndCause.EXPIRED)"
-_LATE = "    found = state.leases.get(x.lease_id)\n    if found is None:\n        return"
-_STALE = """    found = state.leases.get(x.lease_id)
-    if found is None and x.lease_id in state.old_leases:
-        name, request_id = state.old_leases[x.lease_id]
+_LATE = "    found = state.leases.get(lease_id)\n    if found is None:\n        return"
+_STALE = """    found = state.leases.get(lease_id)
+    if found is None and lease_id in state.old_leases:
+        name, request_id = state.old_leases[lease_id]
         held = state.pools[name].requests.get(request_id)
         found = None if held is None or held.lease is None else (name, held)
     if found is None:
@@ -79,8 +79,8 @@ MUTANTS = [
         "weights",
         (
             "charge",
-            "return -(-cost * MICRO * 1000 // weight_milli)",
-            "return cost * MICRO * 1000 // weight_milli",
+            "return -(-exact // weight)",
+            "return exact // weight",
         ),
     ),
     _mutant(
@@ -165,14 +165,14 @@ MUTANTS = [
         "slack_cost",
         (
             "selection",
-            "slack = slack_for(policy, pool.recent_costs.largest)",
-            "slack = slack_for(policy, pool.recent_charges.largest // 1_000_000)",
+            "slack = slack_for(rules, pool.recent_costs.largest)",
+            "slack = slack_for(rules, pool.recent_charges.largest // 1_000_000)",
         ),
     ),
     _mutant(
         "passes without limit",
         "slack_window",
-        ("selection", "if pool.passes >= pool.policy.max_passes:", "if False:"),
+        ("selection", "if pool.passes >= pool.rules.max_passes:", "if False:"),
     ),
     _mutant(
         "passes never reset",
@@ -231,8 +231,8 @@ MUTANTS = [
         ),
         (
             "granting",
-            "holder = choice.flow if pool.backlog.charged else pool\n    count, debt, policy",
-            "holder = pool\n    count, debt, policy",
+            "holder = choice.flow if pool.backlog.charged else pool\n    count, debt, rules",
+            "holder = pool\n    count, debt, rules",
         ),
     ),
     _mutant(
@@ -264,7 +264,7 @@ MUTANTS = [
         "overtaking",
         (
             "selection",
-            "return frame.smallest + reach_of(pool.policy, frame.slack)",
+            "return frame.smallest + reach_of(pool.rules, frame.slack)",
             "return frame.smallest + 10**18",
         ),
     ),
@@ -293,8 +293,8 @@ MUTANTS = [
         ),
         (
             "evolve",
-            "    if x.turn is _REDELIVERY:\n",
-            "    if x.turn is _REDELIVERY:\n        flow.meter = x.meter_after\n",
+            "    if turn is _REDELIVERY:\n",
+            "    if turn is _REDELIVERY:\n        flow.meter = x.meter_after\n",
         ),
     ),
     _mutant(

@@ -48,8 +48,8 @@ FAULTS = [
         "property/test_random_traces.py::test_core_and_oracle_agree",
         (
             f"{CORE}/charge.py",
-            "slack = cost_max * MICRO * policy.slack_milli // 1000",
-            "slack = cost_max * policy.slack_milli // 1000",
+            "slack *= MICRO // 1000",
+            "slack //= 1000",
         ),
     ),
     fault(
@@ -132,10 +132,10 @@ FAULTS = [
         f"{A}::test_r15_no_time_constant_in_the_share",
         (
             f"{CORE}/selection.py",
-            "slack = slack_for(policy, pool.recent_costs.largest)",
+            "slack = slack_for(rules, pool.recent_costs.largest)",
             (
                 "slack = 10**15 if now_ns > 600 * 10**9 else"
-                " slack_for(policy, pool.recent_costs.largest)"
+                " slack_for(rules, pool.recent_costs.largest)"
             ),
         ),
     ),

@@ -1,0 +1,88 @@
+"""The `(S, tie, user_id)` index: a `SortedList`, and what a selection asks of it.
+
+A dispatch looks at the first two entries and moves one.  Through the list's own methods that takes
+seven calls of interpreted code, the largest part of a decision.  The functions here do the same to
+what it is made of: `_lists`, parts of some hundred to two thousand entries one after the other, and
+`_maxes`, the last entry of each.  What changes how it is parted they leave to its methods.
+"""
+
+# ruff: noqa: SLF001 - the layout is the library's, unchanged for years; a test compares the outcome
+
+from typing import Any, Final
+
+from sortedcontainers import SortedList
+
+Key = tuple[int, int, str]
+"""(S in micro cost units, tie, user id)."""
+
+_LOAD: Final = SortedList.DEFAULT_LOAD_FACTOR
+"""A list of less than half as many entries is joined with another, one of twice as many split."""
+
+
+def lowest(index: "SortedList[Key]") -> Key:
+    """Returns the smallest entry; there must be one.
+
+    Complexity:
+        O(1).
+    """
+    layout: Any = index
+    parts: list[list[Key]] = layout._lists
+    return parts[0][0]
+
+
+def next_lowest(index: "SortedList[Key]") -> Key:
+    """Returns the entry after the smallest; there must be two.
+
+    Complexity:
+        O(1).
+    """
+    layout: Any = index
+    parts: list[list[Key]] = layout._lists
+    part = parts[0]
+    return part[1] if len(part) > 1 else parts[1][0]
+
+
+def move(index: "SortedList[Key]", old: Key, new: Key) -> None:
+    """Puts `new` in the place of `old`, which must be there.
+
+    Complexity:
+        O(log n), and moving up to some thousand pointers.
+    """
+    layout: Any = index
+    parts: list[list[Key]] = layout._lists
+    maxes: list[Key] = layout._maxes
+    last = len(parts) - 1
+    source = _place(maxes, old) if last else 0
+    target = min(_place(maxes, new), last) if last else 0
+    part = parts[source]
+    if source == target:
+        del part[0 if part[0] is old else _place(part, old)]
+        part.insert(_place(part, new), new)
+        maxes[source] = part[-1]
+        return
+    other = parts[target]
+    if len(part) <= _LOAD // 2 + 1 or len(other) >= _LOAD * 2:
+        index.remove(old)
+        index.add(new)
+        return
+    del part[0 if part[0] is old else _place(part, old)]
+    other.insert(_place(other, new), new)
+    maxes[source], maxes[target] = part[-1], other[-1]
+    positions: list[int] = layout._index
+    positions.clear()
+
+
+def _place(entries: list[Key], entry: Key) -> int:
+    """Returns what `bisect_left` does; compiled, it compares numbers in place of objects."""
+    meter, tie, user_id = entry
+    low, high = 0, len(entries)
+    while low < high:
+        middle = (low + high) >> 1
+        other = entries[middle]
+        if other[0] < meter or (
+            other[0] == meter and (other[1] < tie or (other[1] == tie and other[2] < user_id))
+        ):
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -1,0 +1,52 @@
+"""The index of meters against a sorted list of Python, whatever it is parted into."""
+
+import random
+
+import pytest
+from sortedcontainers import SortedList
+
+from scheduler_service.core.meters import lowest, move, next_lowest
+
+
+@pytest.mark.parametrize("users", [2, 5, 700, 2100, 9000])
+@pytest.mark.parametrize("reach", [1, 50, 100_000])
+def test_moves_keep_the_order(users, reach):
+    """Moved near or far, rising or falling, entries stand as if they were sorted anew."""
+    rng = random.Random(users * reach)
+    keys = {f"u{n}": (rng.randrange(reach), rng.randrange(3), f"u{n}") for n in range(users)}
+    index = SortedList(keys.values())
+    for _ in range(4000):
+        user_id = lowest(index)[2] if rng.random() < 0.5 else f"u{rng.randrange(users)}"
+        old = keys[user_id]
+        new = (max(old[0] + rng.randint(-reach, 2 * reach), 0), rng.randrange(3), user_id)
+        move(index, old, new)
+        keys[user_id] = new
+    index._check()
+    expected = sorted(keys.values())
+    assert list(index) == expected
+    assert (lowest(index), next_lowest(index)) == (expected[0], expected[1])
+    assert [index[n] for n in range(0, users, 97)] == expected[::97]
+
+
+def test_parts_that_a_move_would_empty_or_overfill_are_parted_anew():
+    """All entries move past the others, from one part into one, and back."""
+    index = SortedList((n, 0, "") for n in range(5000))
+    for n in range(5000):
+        move(index, (n, 0, ""), (n + 5000, 0, ""))
+        index._check()
+    assert list(index) == [(n + 5000, 0, "") for n in range(5000)]
+    for n in range(5000):
+        move(index, (n + 5000, 0, ""), (n, 0, ""))
+    index._check()
+    assert next_lowest(index) == (1, 0, "")
+
+
+def test_the_next_lowest_may_begin_a_part():
+    """A part may hold one entry."""
+    index = SortedList()
+    index._reset(4)
+    index.update((n, 0, "") for n in range(8))
+    for _ in range(3):
+        del index[1]
+    assert lowest(index) == (0, 0, "")
+    assert next_lowest(index) == list(index)[1]
