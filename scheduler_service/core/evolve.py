@@ -125,19 +125,14 @@ def _take_turn(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> Non
     """Charges the meter and moves `v` (SFQ §2.3), and the quota (QBA §III-A6)."""
     if pool.backlog.charged:
         assert flow.meter == x.meter_before
-        meter: int = x.meter_after
         charge: int = x.charge_micros
         virtual_time: int = x.virtual_time_after
-        flow.meter = meter
-        if meter > pool.largest_meter:
-            pool.largest_meter = meter
+        flow.meter = meter = x.meter_after
+        pool.largest_meter = max(pool.largest_meter, meter)
         pool.recent_costs.push(x.cost)
         pool.recent_charges.push(charge)
-        if charge > pool.charge_max:
-            pool.charge_max = charge
-        reach = reach_of(pool.rules, x.slack_micros)
-        if reach > pool.slack_max:
-            pool.slack_max = reach
+        pool.charge_max = max(pool.charge_max, charge)
+        pool.slack_max = max(pool.slack_max, reach_of(pool.rules, x.slack_micros))
         if virtual_time > pool.virtual_time:
             pool.virtual_time = virtual_time
             if pool.idle:
