@@ -35,45 +35,47 @@ def enqueue(state: State, x: c.Enqueue, log: list[d.Decision]) -> c.Accepted:
         Conflict: REQUEST_ID_REUSED.
         LimitReached: USER_QUEUE_FULL, QUEUE_FULL, USERS_FULL.
     """
-    pool = pool_named(state, x.pool)
-    known = pool.requests.get(x.request_id) or fl.remembered(pool, x.request_id, x.now_ns)
-    if known is None and x.request_id in pool.dead:
-        known = pool.dead[x.request_id]
+    now_ns, name, request_id, user_id = x.now_ns, x.pool, x.request_id, x.user_id
+    pool = pool_named(state, name)
+    known = pool.requests.get(request_id) or fl.remembered(pool, request_id, now_ns)
+    if known is None and request_id in pool.dead:
+        known = pool.dead[request_id]
     if known is not None:
-        if known.content_digest != x.content_digest or known.user_id != x.user_id:
+        if known.content_digest != x.content_digest or known.user_id != user_id:
             raise Conflict(
                 "REQUEST_ID_REUSED",
-                f"Request {x.request_id!r} is known with other content.",
-                pool=x.pool,
-                requestId=x.request_id,
+                f"Request {request_id!r} is known with other content.",
+                pool=name,
+                requestId=request_id,
             )
         return c.Accepted(
             known.sequence,
             known.cost,
             known.predicted_class,
-            d.RequestState.DEAD_LETTERED if x.request_id in pool.dead else known.state,
+            d.RequestState.DEAD_LETTERED if request_id in pool.dead else known.state,
             c.Existing.REPEATED,
         )
     _check_limits(state, pool, x, log)
-    flow = pool.flows.get(x.user_id)
+    flow = pool.flows.get(user_id)
     virtual_time = pool.virtual_time
     meter = virtual_time if flow is None else flow.meter
     meter_after, rejoined = meter, False
     if pool.backlog.charged and (flow is None or flow.waiting == 0):
         rejoined = True
         meter_after = meter if meter > virtual_time else virtual_time
-    weight = fl.weight_of(pool, x.user_id) if flow is None else flow.weight_milli
+    weight = fl.weight_of(pool, user_id) if flow is None else flow.weight_milli
     max_wait_ns = x.max_wait_ns or pool.policy.max_wait_ns
+    cost, predicted_class = x.cost, x.predicted_class
     accepted = d.Accepted(
-        x.now_ns,
-        x.pool,
-        x.request_id,
-        x.user_id,
-        x.cost,
-        x.predicted_class,
+        now_ns,
+        name,
+        request_id,
+        user_id,
+        cost,
+        predicted_class,
         weight,
         x.kv_tokens,
-        x.now_ns + max_wait_ns if max_wait_ns else 0,
+        now_ns + max_wait_ns if max_wait_ns else 0,
         x.labels,
         x.content_digest,
         x.payload_digest,
@@ -89,7 +91,7 @@ def enqueue(state: State, x: c.Enqueue, log: list[d.Decision]) -> c.Accepted:
         x.peer,
     )
     record(state, log, accepted)
-    return c.Accepted(state.sequence, x.cost, x.predicted_class, _WAITING, _NEW)
+    return c.Accepted(state.sequence, cost, predicted_class, _WAITING, _NEW)
 
 
 def _check_limits(state: State, pool: Pool, x: c.Enqueue, log: list[d.Decision]) -> None:

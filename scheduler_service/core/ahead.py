@@ -39,6 +39,9 @@ _NEVER: Final = 1 << 62
 
 _Key = tuple[int, int, str]
 
+_AA: Final = ClassOrder.AA
+_FCFS: Final = ClassOrder.FCFS
+_QBA: Final = ClassOrder.QBA
 _SHORT: Final = PredictedClass.SHORT
 
 
@@ -116,7 +119,7 @@ def limits_of(pool: Pool, request: Request, tag: int) -> tuple[int, int]:
     slack = 0
     if not pool.backlog.user_by_user:
         slack = slack_for(pool.rules, pool.recent_costs.largest)
-    if pool.policy.class_order is ClassOrder.FCFS:
+    if pool.rules.class_order is _FCFS:
         return tag, tag
     if request.predicted_class is _SHORT:
         return tag, tag - slack
@@ -174,14 +177,15 @@ def _wins_tie(pool: Pool, other: Request, request: Request) -> bool:
 
 def first_in_first_out(pool: Pool) -> bool:
     """Whether a user's own requests go in order of age, whatever their class."""
-    return pool.backlog.fifo or pool.policy.class_order in {ClassOrder.FCFS, ClassOrder.AA}
+    order = pool.rules.class_order
+    return pool.backlog.fifo or order is _FCFS or order is _AA
 
 
 def quota_of(pool: Pool) -> int:
     """Returns after how many shorts of a user one of its longs is expected first."""
-    policy = pool.policy
-    if policy.class_order is ClassOrder.QBA and len(pool.sample) >= policy.aging_min_sample:
-        return policy.quota_k
+    rules = pool.rules
+    if rules.class_order is _QBA and len(pool.sample) >= rules.aging_min_sample:
+        return rules.quota_k
     return _NEVER
 
 
@@ -226,8 +230,8 @@ def _by_age(pool: Pool, request: Request) -> int:
     shorts = pool.waiting_shorts - short
     longs = pool.waiting - 1 - shorts
     older_shorts, older_longs = _older(pool, request, shorts, longs)
-    order, k = pool.policy.class_order, pool.policy.quota_k
-    if order in {ClassOrder.FCFS, ClassOrder.AA}:
+    order, k = pool.rules.class_order, pool.rules.quota_k
+    if order is _FCFS or order is _AA:
         return older_shorts + older_longs
     if order is ClassOrder.PSF:
         return older_shorts if short else shorts + older_longs

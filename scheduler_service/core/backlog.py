@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from sortedcontainers import SortedList
 
-from scheduler_service.core.meters import Key, move
+from scheduler_service.core.meters import move
 from scheduler_service.core.policy import PoolPolicy, PredictedClass, WithinUser
 from scheduler_service.core.sweeping import sweep
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scheduler_service.core.request import Request
+    from scheduler_service.core.search import Key
     from scheduler_service.core.state import Flow
 
 OUT: Final = 0

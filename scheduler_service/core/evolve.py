@@ -46,25 +46,26 @@ def _recovered(state: State, x: d.Recovered) -> None:
 
 
 def _accepted(state: State, x: d.Accepted) -> None:
+    request_id, user_id, expire_ns = x.request_id, x.user_id, x.expire_ns
     pool = state.pools[x.pool]
     fl.forget_ended(state, pool)
-    flow = pool.flows.get(x.user_id)
+    flow = pool.flows.get(user_id)
     if flow is None:
         if len(pool.flows) >= pool.policy.max_users:
             fl.make_room_for_user(pool)
-        flow = fl.flow_of(pool, x.user_id)
+        flow = fl.flow_of(pool, user_id)
     assert flow.meter == x.meter_before
     flow.meter = x.meter_after
     request = Request(
-        request_id=x.request_id,
+        request_id=request_id,
         user_id=flow.user_id,
         sequence=state.sequence,
         cost=x.cost,
         predicted_class=x.predicted_class,
         kv_tokens=x.kv_tokens,
         labels=x.labels,
-        enqueue_ns=x.now_ns,
-        expire_ns=x.expire_ns,
+        enqueue_ns=state.now_ns,
+        expire_ns=expire_ns,
         content_digest=x.content_digest,
         payload_digest=x.payload_digest,
         payload_bytes=x.payload_bytes,
@@ -73,10 +74,10 @@ def _accepted(state: State, x: d.Accepted) -> None:
         expected_output_tokens=x.expected_output_tokens,
         caller_bound=x.caller_bound,
     )
-    pool.gone.pop(x.request_id, None)  # past its time, but not forgotten yet
-    pool.requests[x.request_id] = request
+    pool.gone.pop(request_id, None)  # past its time, but not forgotten yet
+    pool.requests[request_id] = request
     fl.link(pool, flow, request)
-    if x.expire_ns:
+    if expire_ns:
         timers.arm_wait(state, pool, request)
 
 

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from sortedcontainers import SortedList
 
-Key = tuple[int, int, str]
-"""(S in micro cost units, tie, user id)."""
+from scheduler_service.core.search import Key, place_of_key
 
 _LOAD: Final = SortedList.DEFAULT_LOAD_FACTOR
 """A list of less than half as many entries is joined with another, one of twice as many split."""
@@ -52,12 +51,12 @@ def move(index: "SortedList[Key]", old: Key, new: Key) -> None:
     parts: list[list[Key]] = layout._lists
     maxes: list[Key] = layout._maxes
     last = len(parts) - 1
-    source = _place(maxes, old) if last else 0
-    target = min(_place(maxes, new), last) if last else 0
+    source = place_of_key(maxes, old) if last else 0
+    target = min(place_of_key(maxes, new), last) if last else 0
     part = parts[source]
     if source == target:
-        del part[0 if part[0] is old else _place(part, old)]
-        part.insert(_place(part, new), new)
+        del part[0 if part[0] is old else place_of_key(part, old)]
+        part.insert(place_of_key(part, new), new)
         maxes[source] = part[-1]
         return
     other = parts[target]
@@ -65,24 +64,8 @@ def move(index: "SortedList[Key]", old: Key, new: Key) -> None:
         index.remove(old)
         index.add(new)
         return
-    del part[0 if part[0] is old else _place(part, old)]
-    other.insert(_place(other, new), new)
+    del part[0 if part[0] is old else place_of_key(part, old)]
+    other.insert(place_of_key(other, new), new)
     maxes[source], maxes[target] = part[-1], other[-1]
     positions: list[int] = layout._index
     positions.clear()
-
-
-def _place(entries: list[Key], entry: Key) -> int:
-    """Returns what `bisect_left` does; compiled, it compares numbers in place of objects."""
-    meter, tie, user_id = entry
-    low, high = 0, len(entries)
-    while low < high:
-        middle = (low + high) >> 1
-        other = entries[middle]
-        if other[0] < meter or (
-            other[0] == meter and (other[1] < tie or (other[1] == tie and other[2] < user_id))
-        ):
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -18,7 +18,6 @@ the queue of its shorts, and by all that is held back just after a pause.
 A profile is no part of the state: what it answers depends on when it was made.
 """
 
-from bisect import bisect_left, insort
 from itertools import accumulate
 from typing import Final, final
 
@@ -38,6 +37,7 @@ from scheduler_service.core.charge import charge_for
 from scheduler_service.core.decisions import Dispatched
 from scheduler_service.core.policy import SECOND_NS, PredictedClass
 from scheduler_service.core.request import Request
+from scheduler_service.core.search import Pair, place, place_of_pair
 from scheduler_service.core.state import Flow, Pool
 
 AGE_MAX_NS: Final = SECOND_NS
@@ -59,8 +59,6 @@ _PARTS: Final = 8
 _SHORT: Final = PredictedClass.SHORT
 _LONG: Final = PredictedClass.LONG
 
-_Entry = tuple[int, str]
-
 _Weighted = tuple[int, str, float]
 
 
@@ -74,18 +72,18 @@ class _Tags:
         entries.sort()
         self._tags = [(tag, user_id) for tag, user_id, _ in entries]
         self._sums = [0.0, *accumulate(weight for _, _, weight in entries)]
-        self._came: list[_Entry] = []
-        self._gone: list[_Entry] = []
+        self._came: list[Pair] = []
+        self._gone: list[Pair] = []
 
-    def below(self, limit: _Entry) -> float:
-        known = self._sums[bisect_left(self._tags, limit)]
-        return known + bisect_left(self._came, limit) - bisect_left(self._gone, limit)
+    def below(self, limit: Pair) -> float:
+        known = self._sums[place_of_pair(self._tags, limit)]
+        return known + place_of_pair(self._came, limit) - place_of_pair(self._gone, limit)
 
-    def put(self, entry: _Entry) -> None:
-        insort(self._came, entry)
+    def put(self, entry: Pair) -> None:
+        self._came.insert(place_of_pair(self._came, entry), entry)
 
-    def take(self, entry: _Entry) -> None:
-        insort(self._gone, entry)
+    def take(self, entry: Pair) -> None:
+        self._gone.insert(place_of_pair(self._gone, entry), entry)
 
 
 @final
@@ -144,8 +142,8 @@ class _Own:
 
     def excess(self, tag: int, limits: tuple[int, int], meter: int) -> int:
         """Returns by how much limits for others overcount the user's own before its start tag."""
-        past = bisect_left(self.shorts, limits[0]) - bisect_left(self.shorts, tag)
-        lacking = bisect_left(self.longs, tag) - bisect_left(self.longs, max(limits[1], meter))
+        past = place(self.shorts, limits[0]) - place(self.shorts, tag)
+        lacking = place(self.longs, tag) - place(self.longs, max(limits[1], meter))
         return past - lacking
 
     def put(self, charge: int, *, short: bool, k: int) -> None:
@@ -214,7 +212,8 @@ class Profile:
         count += self._shorts.below((short_limit, tie)) + self._longs.below((long_limit, tie))
         if own.inside:
             self._tags(request.predicted_class).put((tag, flow.user_id))
-            insort(own.shorts if request.predicted_class is _SHORT else own.longs, tag)
+            tags = own.shorts if request.predicted_class is _SHORT else own.longs
+            tags.insert(place(tags, tag), tag)
         return min(max(round(count), 0), others) + due
 
     def dispatched(self, x: Dispatched) -> None:

@@ -4,6 +4,8 @@ from collections import deque
 
 from sortedcontainers import SortedList
 
+from scheduler_service.core.search import place
+
 
 class SlidingMax:
     """Largest of the last `size` values.
@@ -50,18 +52,6 @@ class SlidingMax:
         self.largest = self._values[0] if dumped else 0
 
 
-def _place(ordered: list[int], value: int) -> int:
-    """Returns what `bisect_left` does; compiled, it compares numbers in place of objects."""
-    low, high = 0, len(ordered)
-    while low < high:
-        middle = (low + high) >> 1
-        if ordered[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 class ReferenceSample:
     """Waiting times of started requests (QBA §III-A4, W_ref), newest `window` of them.
 
@@ -89,8 +79,8 @@ class ReferenceSample:
         arrived.append(wait_ns)
         if isinstance(ordered, list):
             if len(arrived) > self._window:
-                del ordered[_place(ordered, arrived.popleft())]
-            ordered.insert(_place(ordered, wait_ns), wait_ns)
+                del ordered[place(ordered, arrived.popleft())]
+            ordered.insert(place(ordered, wait_ns), wait_ns)
         else:
             ordered.add(wait_ns)
 

@@ -13,7 +13,7 @@ FAULTS = [
         f"{D}::test_r38_timed_out_requests_leave_the_queue_and_the_memory",
         (
             f"{CORE}/evolve.py",
-            "    if x.expire_ns:\n        timers.arm_wait",
+            "    if expire_ns:\n        timers.arm_wait",
             "    if x.expire_ns and x.caller_bound:\n        timers.arm_wait",
         ),
     ),

@@ -53,7 +53,7 @@ FAULTS = [
         f"{E}::test_r62_a_failed_id_is_not_blocked_in_silence",
         (
             f"{CORE}/admission.py",
-            "d.RequestState.DEAD_LETTERED if x.request_id in pool.dead else known.state,",
+            "d.RequestState.DEAD_LETTERED if request_id in pool.dead else known.state,",
             "d.RequestState.WAITING,",
         ),
     ),
@@ -154,7 +154,7 @@ FAULTS = [
         f"{E}::test_r74_the_same_id_with_another_body_is_an_error",
         (
             f"{CORE}/admission.py",
-            "if known.content_digest != x.content_digest or known.user_id != x.user_id:",
+            "if known.content_digest != x.content_digest or known.user_id != user_id:",
             "if known.request_id != x.request_id:",
         ),
     ),
