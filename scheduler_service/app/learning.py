@@ -6,7 +6,7 @@ be explained.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
@@ -15,12 +15,12 @@ from scheduler_service.core.state import Pool, State
 from scheduler_service.estimator.cost import cost_of
 from scheduler_service.estimator.learning import PoolLearner, Usage
 
-_SUCCEEDED = d.RequestState.SUCCEEDED
-_BY_WORK = ClassBy.WORK
-_SHORT = PredictedClass.SHORT
-_TOKENS = CostSource.TOKENS
+_SUCCEEDED: Final = d.RequestState.SUCCEEDED
+_BY_WORK: Final = ClassBy.WORK
+_SHORT: Final = PredictedClass.SHORT
+_TOKENS: Final = CostSource.TOKENS
 
-_READ_AT = 1000
+_READ_AT: Final = 1000
 """Completed requests that are gathered before they are tallied, at most."""
 
 
@@ -71,7 +71,7 @@ class Teacher:
         by_work = pool.policy.class_by is _BY_WORK
         learner = self.learners.get(pool.name)
         if learner is None or learner.by_work != by_work:
-            learner = self.learners[pool.name] = PoolLearner(by_work)
+            learner = self.learners[pool.name] = PoolLearner(by_work=by_work)
             for user_id, (ratio_milli, cap_tokens) in pool.ratios.items():
                 learner.resume(user_id, ratio_milli, cap_tokens)
         return learner
@@ -94,11 +94,15 @@ class Teacher:
         unread, self._unread = self._unread, []
         by_pool: dict[str, list[d.Completed]] = {}
         for x in unread:
-            by_pool.setdefault(x.pool, []).append(x)
+            name = x.pool
+            completed = by_pool.get(name)
+            if completed is None:
+                completed = by_pool[name] = []
+            completed.append(x)
         for name, completed in by_pool.items():
             pool = self._engine.state.pools.get(name)
             if pool is not None:
-                usages = [_usage_of(x, pool.policy) for x in completed]
+                usages = _usages_of(completed, pool.policy)
                 self._learner(pool).observe(usages, pool.short_cutoff)
 
     def teach(self) -> None:
@@ -126,11 +130,26 @@ class Teacher:
             )
 
 
-def _usage_of(x: d.Completed, policy: PoolPolicy) -> Usage:
-    output = x.output_tokens
-    prompt = x.prompt_tokens if x.prompt_tokens >= 0 else x.stated_prompt_tokens
-    real_cost = 0
-    if prompt or policy.cost_source is _TOKENS:
-        real_cost = cost_of(prompt, output, policy.prompt_cost_milli, policy.output_cost_milli)
-    short = x.predicted_class is _SHORT
-    return Usage(x.user_id, prompt, output, x.output_cap_tokens, short, x.cost, real_cost)
+def _usages_of(completed: list[d.Completed], policy: PoolPolicy) -> list[Usage]:
+    by_tokens = policy.cost_source is _TOKENS
+    prompt_milli, output_milli = policy.prompt_cost_milli, policy.output_cost_milli
+    usages = []
+    for x in completed:
+        prompt, output = x.prompt_tokens, x.output_tokens
+        if prompt < 0:
+            prompt = x.stated_prompt_tokens
+        real_cost = 0
+        if prompt or by_tokens:
+            real_cost = cost_of(prompt, output, prompt_milli, output_milli)
+        usages.append(
+            Usage(
+                x.user_id,
+                prompt,
+                output,
+                x.output_cap_tokens,
+                short=x.predicted_class is _SHORT,
+                cost=x.cost,
+                real_cost=real_cost,
+            )
+        )
+    return usages

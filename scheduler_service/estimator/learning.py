@@ -6,11 +6,11 @@ it was charged (SFQ §5.1), and what was learned is put into force only when som
 Old observations fade: when a tally is full it is halved, so it follows a workload that drifts.
 """
 
-from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, final
+
+from mypy_extensions import mypyc_attr
 
 FULL_TALLY_TOKENS: Final = 50_000_000
 """Cap tokens at which a tally is halved."""
@@ -34,7 +34,9 @@ MIN_CHANGE_MILLI: Final = 20
 """Relative change, in thousandths, below which a value is not worth a decision."""
 
 
-class Usage(NamedTuple):
+@final
+@mypyc_attr(acyclic=True)
+class Usage:
     """What one completed request had stated, was charged, and really used; lengths in tokens.
 
     Attributes:
@@ -44,21 +46,38 @@ class Usage(NamedTuple):
         real_cost: What the formula gives for its real lengths, cost units; 0 if unknown.
     """
 
-    user_id: str
-    prompt: int
-    output: int
-    output_cap: int
-    short: bool
-    cost: int
-    real_cost: int
+    __slots__ = ("cost", "output", "output_cap", "prompt", "real_cost", "short", "user_id")
+
+    def __init__(
+        self,
+        user_id: str,
+        prompt: int,
+        output: int,
+        output_cap: int,
+        *,
+        short: bool,
+        cost: int,
+        real_cost: int,
+    ) -> None:
+        self.user_id = user_id
+        self.prompt = prompt
+        self.output = output
+        self.output_cap = output_cap
+        self.short = short
+        self.cost = cost
+        self.real_cost = real_cost
 
 
-@dataclass(slots=True)
+@final
+@mypyc_attr(acyclic=True)
 class Tally:
     """Real output against output caps, tokens."""
 
-    real: int = 0
-    cap: int = 0
+    __slots__ = ("cap", "real")
+
+    def __init__(self) -> None:
+        self.real: int = 0
+        self.cap: int = 0
 
     def add(self, real: int, cap: int) -> None:
         """Counts one request in."""
@@ -73,7 +92,8 @@ class Tally:
         return max(self.real * 1000 // self.cap, 1) if self.cap else 0
 
 
-@dataclass(slots=True)
+@final
+@mypyc_attr(acyclic=True)
 class Errors:
     """How far estimates were from what was used, since the service started.
 
@@ -85,15 +105,28 @@ class Errors:
         shorts, longs: Requests that really were short, long.
     """
 
-    charged_cost: int = 0
-    real_cost: int = 0
-    too_low_cost: int = 0
-    too_high_cost: int = 0
-    measured: int = 0
-    short_as_long: int = 0
-    long_as_short: int = 0
-    shorts: int = 0
-    longs: int = 0
+    __slots__ = (
+        "charged_cost",
+        "long_as_short",
+        "longs",
+        "measured",
+        "real_cost",
+        "short_as_long",
+        "shorts",
+        "too_high_cost",
+        "too_low_cost",
+    )
+
+    def __init__(self) -> None:
+        self.charged_cost: int = 0
+        self.real_cost: int = 0
+        self.too_low_cost: int = 0
+        self.too_high_cost: int = 0
+        self.measured: int = 0
+        self.short_as_long: int = 0
+        self.long_as_short: int = 0
+        self.shorts: int = 0
+        self.longs: int = 0
 
     def add(self, usage: Usage, length: int, cutoff: int) -> None:
         """Counts one request in: its cost if that is known, its class if there is a cutoff."""
@@ -127,7 +160,7 @@ class Proposal(NamedTuple):
     short_cutoff: int
 
 
-@dataclass(slots=True)
+@final
 class PoolLearner:
     """What the completed requests of one pool showed.
 
@@ -138,13 +171,16 @@ class PoolLearner:
         errors: Errors of all requests; `user_errors` of each user with a tally.
     """
 
-    by_work: bool
-    pool: Tally = field(default_factory=Tally)
-    users: OrderedDict[str, Tally] = field(default_factory=OrderedDict)
-    errors: Errors = field(default_factory=Errors)
-    user_errors: dict[str, Errors] = field(default_factory=dict)
-    _lengths: deque[int] = field(default_factory=deque)
-    _ordered: list[int] = field(default_factory=list)
+    __slots__ = ("_cutoff", "_lengths", "by_work", "errors", "pool", "user_errors", "users")
+
+    def __init__(self, *, by_work: bool) -> None:
+        self.by_work = by_work
+        self.pool = Tally()
+        self.users: OrderedDict[str, Tally] = OrderedDict()
+        self.errors = Errors()
+        self.user_errors: dict[str, Errors] = {}
+        self._lengths: deque[int] = deque(maxlen=LENGTHS_MAX)
+        self._cutoff: int = -1
 
     def observe(self, usages: Iterable[Usage], cutoff: int) -> None:
         """Counts completed requests in, many at once for little.
@@ -153,30 +189,24 @@ class PoolLearner:
             usages: Their real output must be known (at least 0).
             cutoff: tau in force, tokens; 0 if there is none.
         """
-        fresh: list[int] = []
-        pool, pool_errors, all_errors = self.pool, self.errors, self.user_errors
+        lengths: list[int] = []
+        by_work, pool = self.by_work, self.pool
+        pool_errors, all_errors = self.errors, self.user_errors
         for usage in usages:
-            length = usage.output + usage.prompt if self.by_work else usage.output
-            fresh.append(length)
-            tally = self._tally_of(usage.user_id)
-            if usage.output_cap:
-                pool.add(usage.output, usage.output_cap)
-                tally.add(usage.output, usage.output_cap)
-            errors = all_errors.get(usage.user_id)
+            user_id, output, cap = usage.user_id, usage.output, usage.output_cap
+            length = output + usage.prompt if by_work else output
+            lengths.append(length)
+            tally = self._tally_of(user_id)
+            if cap:
+                pool.add(output, cap)
+                tally.add(output, cap)
+            errors = all_errors.get(user_id)
             if errors is None:
-                errors = all_errors[usage.user_id] = Errors()
+                errors = all_errors[user_id] = Errors()
             pool_errors.add(usage, length, cutoff)
             errors.add(usage, length, cutoff)
-        self._keep(fresh)
-
-    def _keep(self, lengths: list[int]) -> None:
-        """Takes lengths in for the cutoff, and lets the oldest go."""
-        kept, ordered = self._lengths, self._ordered
-        kept.extend(lengths)
-        ordered += lengths
-        ordered.sort()
-        for _ in range(len(kept) - LENGTHS_MAX):
-            del ordered[bisect_left(ordered, kept.popleft())]
+        self._lengths.extend(lengths)
+        self._cutoff = -1
 
     def _tally_of(self, user_id: str) -> Tally:
         tally = self.users.get(user_id)
@@ -200,11 +230,17 @@ class PoolLearner:
         self.user_errors.pop(user_id, None)
 
     def cutoff(self) -> int:
-        """Returns the cutoff the observed lengths give, tokens; 0 while there are too few."""
-        count = len(self._ordered)
-        if count < LENGTHS_MIN:
-            return 0
-        return max(self._ordered[-(-CUTOFF_BP * count // 10_000) - 1], 1)
+        """Returns the cutoff the observed lengths give, tokens; 0 while there are too few.
+
+        Complexity:
+            O(LENGTHS_MAX log LENGTHS_MAX) if requests have completed since it was last asked for,
+            which is once an interval; so that each of them costs nothing here.
+        """
+        if self._cutoff < 0:
+            count = len(self._lengths)
+            at = -(-CUTOFF_BP * count // 10_000) - 1
+            self._cutoff = 0 if count < LENGTHS_MIN else max(sorted(self._lengths)[at], 1)
+        return self._cutoff
 
     def propose(self, ratios: dict[str, tuple[int, int]], cutoff: int) -> Proposal | None:
         """Returns the values that have moved away from those in force; None if none has.

@@ -14,7 +14,7 @@ from scheduler_service.estimator.learning import (
 
 
 def usage(user="a", output=100, cap=400, *, prompt=50, short=True, cost=250, real=150):
-    return Usage(user, prompt, output, cap, short, cost, real)
+    return Usage(user, prompt, output, cap, short=short, cost=cost, real_cost=real)
 
 
 def test_ratio_is_total_output_over_total_cap():

@@ -130,7 +130,7 @@ async def test_every_metric_is_in_the_catalogue_and_shown(rig):
     _work(rig)
     rig.create_pool("unbounded", PRESETS["qba"])
     learner = PoolLearner(by_work=True)
-    learner.observe([Usage("u0", 5, 5, 10, True, 10, 12)], cutoff=3)
+    learner.observe([Usage("u0", 5, 5, 10, short=True, cost=10, real_cost=12)], cutoff=3)
     rigged.seen.learners["p"] = learner
     rigged.metrics.called("Enqueue", "OK", 1_000_000)
     rigged.metrics.refused("Enqueue", "p", "QUEUE_FULL")
