@@ -8,23 +8,25 @@ promotions and placement may change the order: it is a forecast and no promise.
 """
 
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, Protocol
 
-from scheduler_service.app.engine import Engine
 from scheduler_service.core import decisions as d
 from scheduler_service.core.ahead import requests_ahead
 from scheduler_service.core.profile import Profile
 from scheduler_service.core.request import Request
-from scheduler_service.core.state import Pool
+from scheduler_service.core.state import Pool, State
 
-_PACE_WINDOW = 64
-_PACE_MIN = 4
+_PACE_WINDOW: Final = 64
+_PACE_MIN: Final = 4
 
-COUNTED_MAX = 32
+COUNTED_MAX: Final = 32
 """Waiting requests up to which one that was accepted just now has its place counted."""
 
-KEPT_MIN = COUNTED_MAX // 2
+KEPT_MIN: Final = COUNTED_MAX // 2
 """Waiting requests at which a profile is dropped; between the two one is kept, but none is made."""
+
+_REDELIVERY: Final = d.Turn.REDELIVERY
 
 
 class Outlook(NamedTuple):
@@ -46,8 +48,8 @@ class _Pace:
 
     def __init__(self) -> None:
         self._gaps: deque[int] = deque()
-        self._total_ns = 0
-        self._last_ns = 0
+        self._total_ns: int = 0
+        self._last_ns: int = 0
 
     def dispatched(self, now_ns: int) -> None:
         if self._last_ns:
@@ -72,11 +74,22 @@ class _Pace:
         return mean
 
 
+class Watched(Protocol):
+    """What a forecast needs of the engine."""
+
+    @property
+    def state(self) -> State:
+        """Everything; the forecast only reads it."""
+
+    def on(self, kinds: Iterable[type[d.Decision]], handler: Callable[[Any], None]) -> None:
+        """Has `handler` told of every decision of these kinds."""
+
+
 class Forecast:
     """Makes outlooks, and keeps the pace of each pool."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Watched) -> None:
+        self._state = engine.state
         self._paces: dict[str, _Pace] = {}
         self._profiles: dict[str, Profile] = {}
         engine.on((d.Dispatched,), self._dispatched)
@@ -113,13 +126,14 @@ class Forecast:
         return -1 if gap_ns < 0 else gap_ns * (requests_ahead + 1)
 
     def _dispatched(self, decision: d.Dispatched) -> None:
-        pace = self._paces.get(decision.pool)
+        name, now_ns = decision.pool, decision.now_ns
+        pace = self._paces.get(name)
         if pace is None:
-            pace = self._paces[decision.pool] = _Pace()
-        pace.dispatched(decision.now_ns)
-        pool = self._engine.state.pools[decision.pool]
-        if self._profiles and decision.turn is not d.Turn.REDELIVERY:
-            profile = self._profile(pool, decision.now_ns)
+            pace = self._paces[name] = _Pace()
+        pace.dispatched(now_ns)
+        pool = self._state.pools[name]
+        if self._profiles and decision.turn is not _REDELIVERY:
+            profile = self._profile(pool, now_ns)
             if profile is not None:
                 profile.dispatched(decision)
         if not pool.waiting:
@@ -136,7 +150,7 @@ class Forecast:
         return None
 
     def _ended(self, decision: d.Ended) -> None:
-        pool = self._engine.state.pools.get(decision.pool)
+        pool = self._state.pools.get(decision.pool)
         profile = None if pool is None else self._profile(pool, decision.now_ns)
         if profile is not None:
             profile.ended()

@@ -8,7 +8,7 @@ Complexity:
 """
 
 from bisect import bisect_left
-from typing import Any
+from typing import Any, Final, final
 
 from scheduler_service.core import decisions as d
 from scheduler_service.core.policy import SECOND_NS, PredictedClass
@@ -16,17 +16,22 @@ from scheduler_service.core.policy import SECOND_NS, PredictedClass
 USERS_TALLIED_MAX = 20_000
 """Users of a pool with a tally of their own; when there are more, the smaller half goes."""
 
-WAIT_BOUNDS_NS = tuple(
+WAIT_BOUNDS_NS: Final = tuple(
     millis * 1_000_000
     for millis in (10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000)
 )
 """Upper bounds of the waiting-time buckets, inclusive: 10 ms … 5 min; one more has no end."""
 
-_REDELIVERY = d.Turn.REDELIVERY
-_PROMOTION = d.Rule.PROMOTION
-_OVERTAKE = d.Turn.OVERTAKE
+_REDELIVERY: Final = d.Turn.REDELIVERY
+_PROMOTION: Final = d.Rule.PROMOTION
+_OVERTAKE: Final = d.Turn.OVERTAKE
+
+_DISPATCHED: Final = d.Dispatched
+_COMPLETED: Final = d.Completed
+_ACCEPTED: Final = d.Accepted
 
 
+@final
 class Waits:
     """Waiting times of one class by bucket.
 
@@ -39,19 +44,21 @@ class Waits:
 
     def __init__(self) -> None:
         self.counts = [0] * (len(WAIT_BOUNDS_NS) + 1)
-        self.sum_ns = 0
+        self.sum_ns: int = 0
 
 
+@final
 class UserTally:
     """First dispatches of one user, and their cost units."""
 
     __slots__ = ("cost", "dispatched")
 
     def __init__(self) -> None:
-        self.dispatched = 0
-        self.cost = 0
+        self.dispatched: int = 0
+        self.cost: int = 0
 
 
+@final
 class PoolTally:
     """What happened in one pool.
 
@@ -87,8 +94,13 @@ class PoolTally:
     )
 
     def __init__(self) -> None:
-        self.accepted = self.dispatched = self.redelivered = self.cost = 0
-        self.overtakes = self.rejoins = self.busy_periods = 0
+        self.accepted: int = 0
+        self.dispatched: int = 0
+        self.redelivered: int = 0
+        self.cost: int = 0
+        self.overtakes: int = 0
+        self.rejoins: int = 0
+        self.busy_periods: int = 0
         self.dispatches: dict[tuple[d.Turn, d.Rule], int] = {}
         self.ended: dict[d.RequestState, int] = {}
         self.leases_ended: dict[d.LeaseEndCause, int] = {}
@@ -108,23 +120,26 @@ class PoolTally:
 
     def tally_dispatch(self, x: d.Dispatched) -> None:
         """Counts a dispatch."""
-        if x.turn is _REDELIVERY:
+        turn = x.turn
+        if turn is _REDELIVERY:
             self.redelivered += 1
             return
+        cost, wait_ns, user_id = x.cost, x.wait_ns, x.user_id
         self.dispatched += 1
-        self.cost += x.cost
-        key = (x.turn, x.rule)
-        self.dispatches[key] = self.dispatches.get(key, 0) + 1
-        if x.overtook:
-            self.overtakes += len(x.overtook)
+        self.cost += cost
+        dispatches, key = self.dispatches, (turn, x.rule)
+        dispatches[key] = dispatches.get(key, 0) + 1
+        overtook = x.overtook
+        if overtook:
+            self.overtakes += len(overtook)
         waits = self.waits[x.predicted_class]
-        waits.counts[bisect_left(WAIT_BOUNDS_NS, x.wait_ns)] += 1
-        waits.sum_ns += x.wait_ns
-        user = self.users.get(x.user_id)
+        waits.counts[bisect_left(WAIT_BOUNDS_NS, wait_ns)] += 1
+        waits.sum_ns += wait_ns
+        user = self.users.get(user_id)
         if user is None:
-            user = self._new_user(x.user_id)
+            user = self._new_user(user_id)
         user.dispatched += 1
-        user.cost += x.cost
+        user.cost += cost
 
     def _new_user(self, user_id: str) -> UserTally:
         users = self.users
@@ -139,6 +154,7 @@ def _cost_of_item(item: tuple[str, UserTally]) -> int:
     return item[1].cost
 
 
+@final
 class Tally:
     """Counts for all pools.
 
@@ -161,12 +177,12 @@ class Tally:
         for x in decisions:
             kind = type(x)
             counts[kind] = counts.get(kind, 0) + 1
-            if isinstance(x, d.Dispatched):
+            if isinstance(x, _DISPATCHED):
                 pools[x.pool].tally_dispatch(x)
-            elif isinstance(x, d.Completed):
+            elif isinstance(x, _COMPLETED):
                 ended, state = pools[x.pool].ended, x.state
                 ended[state] = ended.get(state, 0) + 1
-            elif isinstance(x, d.Accepted):
+            elif isinstance(x, _ACCEPTED):
                 pools[x.pool].accepted += 1
             elif kind in _RARER:
                 self._rarer(x)
@@ -203,7 +219,7 @@ class Tally:
         return (now_ns - self.start_ns) / SECOND_NS
 
 
-_RARER = frozenset(
+_RARER: Final = frozenset(
     {
         d.Ended,
         d.LeaseEnded,
