@@ -1,19 +1,20 @@
 """What a request is taken to cost, and its class: its tokens, and what is in force in its pool."""
 
+from typing import Final
+
 from scheduler_service.core.policy import ClassBy, PredictedClass
 from scheduler_service.core.state import Pool
 from scheduler_service.estimator.classify import is_short
 from scheduler_service.estimator.cost import (
     NOTHING_LEARNED,
-    Learned,
     Tokens,
     cost_of,
     expected_output_tokens,
     output_ratio_milli,
 )
 
-_SHORT = PredictedClass.SHORT
-_BY_WORK = ClassBy.WORK
+_SHORT: Final = PredictedClass.SHORT
+_BY_WORK: Final = ClassBy.WORK
 
 
 def estimate(
@@ -32,9 +33,9 @@ def estimate(
     expected = tokens.predicted_output
     if not expected and tokens.output_cap:
         ratio = output_ratio_milli(
-            Learned(policy.prior_output_ratio_milli, policy.prior_weight_tokens),
-            Learned(*pool.ratios.get("", NOTHING_LEARNED)),
-            Learned(*pool.ratios.get(user_id, NOTHING_LEARNED)),
+            (policy.prior_output_ratio_milli, policy.prior_weight_tokens),
+            pool.ratios.get("", NOTHING_LEARNED),
+            pool.ratios.get(user_id, NOTHING_LEARNED),
         )
         expected = expected_output_tokens(tokens, ratio)
     if not cost:

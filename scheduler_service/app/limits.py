@@ -4,41 +4,42 @@ What limits a pool (queues, users, leases, waits) is in its policy (`core.policy
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from scheduler_service.core.policy import SECOND_NS
 
-ID_BYTES_MAX = 256
+ID_BYTES_MAX: Final = 256
 """Length of an id, a label, a key."""
 
-LABELS_MAX = 16
-METADATA_PAIRS_MAX = 16
-METADATA_BYTES_MAX = 16 << 10
+LABELS_MAX: Final = 16
+METADATA_PAIRS_MAX: Final = 16
+METADATA_BYTES_MAX: Final = 16 << 10
 """Keys and values of one request's metadata together."""
 
-ERROR_BYTES_MAX = 256
-ENDPOINT_BYTES_MAX = 1024
-REASON_BYTES_MAX = 64
-POOLS_MAX = 1000
+ERROR_BYTES_MAX: Final = 256
+ENDPOINT_BYTES_MAX: Final = 1024
+REASON_BYTES_MAX: Final = 64
+POOLS_MAX: Final = 1000
 """Pools of the service."""
 
-POOLS_PER_CALL_MAX = 64
-ENUMS_MAX = 100
+POOLS_PER_CALL_MAX: Final = 64
+ENUMS_MAX: Final = 100
 """Entries of a list of enum values."""
 
-BATCH_MAX = 1000
+BATCH_MAX: Final = 1000
 """Items of one call."""
 
-TOKENS_MAX = 10**9
-CREDITS_MAX = 1_000_000
-PAGE_MAX = 1000
-PAGE_DEFAULT = 100
+TOKENS_MAX: Final = 10**9
+CREDITS_MAX: Final = 1_000_000
+PAGE_MAX: Final = 1000
+PAGE_DEFAULT: Final = 100
 
-MAX_WAIT_NS_MIN = 1_000_000
-DAY_NS = 86_400 * SECOND_NS
-LEASE_NS_MIN = SECOND_NS
-WAIT_DURATION_NS_MAX = 3600 * SECOND_NS
+MAX_WAIT_NS_MIN: Final = 1_000_000
+DAY_NS: Final = 86_400 * SECOND_NS
+LEASE_NS_MIN: Final = SECOND_NS
+WAIT_DURATION_NS_MAX: Final = 3600 * SECOND_NS
 
-DEADLINE_MARGIN_NS = 200_000_000
+DEADLINE_MARGIN_NS: Final = 200_000_000
 """A call that waits is answered so long before its caller's deadline."""
 
 

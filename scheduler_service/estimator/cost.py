@@ -12,7 +12,9 @@ What is charged is never corrected afterwards (SFQ §5.1): a wrong estimate is a
 estimate, and for the error that is measured.
 """
 
-from typing import Final, NamedTuple
+from typing import Final, final
+
+from mypy_extensions import mypyc_attr
 
 RATIO_MILLI_MAX: Final = 1_000_000
 """Largest output ratio in thousandths of the cap."""
@@ -20,7 +22,9 @@ RATIO_MILLI_MAX: Final = 1_000_000
 _MILLI: Final = 1000
 
 
-class Tokens(NamedTuple):
+@final
+@mypyc_attr(acyclic=True)
+class Tokens:
     """Token counts that a caller stated; 0 is not known.
 
     Attributes:
@@ -29,9 +33,12 @@ class Tokens(NamedTuple):
         predicted_output: Output length it predicts itself.
     """
 
-    prompt: int
-    output_cap: int
-    predicted_output: int
+    __slots__ = ("output_cap", "predicted_output", "prompt")
+
+    def __init__(self, prompt: int, output_cap: int, predicted_output: int) -> None:
+        self.prompt = prompt
+        self.output_cap = output_cap
+        self.predicted_output = predicted_output
 
     @property
     def stated(self) -> bool:
@@ -39,19 +46,10 @@ class Tokens(NamedTuple):
         return self.prompt > 0 or self.output_cap > 0 or self.predicted_output > 0
 
 
-class Learned(NamedTuple):
-    """An output ratio and what it rests on.
+Learned = tuple[int, int]
+"""Real output in thousandths of the cap, and the cap tokens that rests on: 0 if none were seen."""
 
-    Attributes:
-        ratio_milli: Real output in thousandths of the cap.
-        cap_tokens: Cap tokens seen; 0 if nothing was.
-    """
-
-    ratio_milli: int
-    cap_tokens: int
-
-
-NOTHING_LEARNED: Final = Learned(0, 0)
+NOTHING_LEARNED: Final[Learned] = (0, 0)
 
 
 def output_ratio_milli(
@@ -65,10 +63,9 @@ def output_ratio_milli(
         user: What this user's requests showed.
     """
     ratio, weight = prior
-    for seen in (pool, user):
-        if seen.cap_tokens:
-            total = ratio * weight + seen.ratio_milli * seen.cap_tokens
-            ratio = total // (weight + seen.cap_tokens)
+    for seen, tokens in (pool, user):
+        if tokens:
+            ratio = (ratio * weight + seen * tokens) // (weight + tokens)
     return min(max(ratio, 1), RATIO_MILLI_MAX)
 
 

@@ -5,10 +5,12 @@ same.
 """
 
 import struct
+from collections.abc import Mapping
 from hashlib import blake2b, sha256
-from typing import NamedTuple
+from typing import Final, final
 
 import msgspec
+from mypy_extensions import mypyc_attr
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.application import Application
@@ -35,21 +37,23 @@ from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.user_ids import UserIds
 from scheduler_service.rpc.validate import Checks
 
-_REPEATED = c.Existing.REPEATED
-_WAITING = RequestState.WAITING
-_BY_CALLER = CostSource.CALLER
-_SHORT = PredictedClass.SHORT
-_LONG = PredictedClass.LONG
+_REPEATED: Final = c.Existing.REPEATED
+_WAITING: Final = RequestState.WAITING
+_BY_CALLER: Final = CostSource.CALLER
+_SHORT: Final = PredictedClass.SHORT
+_LONG: Final = PredictedClass.LONG
 
-_DIGEST_BYTES = 16
-_CLASSES = frozenset(int(value) for value in PredictedClass)
-_NUMBERS = struct.Struct("<7q")
-_LENGTH = struct.Struct("<I")
+_DIGEST_BYTES: Final = 16
+_CLASSES: Final = frozenset(int(value) for value in PredictedClass)
+_pack_numbers: Final = struct.Struct("<7q").pack
+_pack_length: Final = struct.Struct("<I").pack
 
-_KEY_OF_METADATA = "metadata"
+_KEY_OF_METADATA: Final = "metadata"
 
 
-class Fields(NamedTuple):
+@final
+@mypyc_attr(acyclic=True)
+class Fields:
     """What a good request states, in plain values.
 
     Attributes:
@@ -58,17 +62,45 @@ class Fields(NamedTuple):
         predicted_class: Stated class; 0 if none was.
     """
 
-    pool: str
-    request_id: str
-    user_id: str
-    cost: int
-    tokens: Tokens
-    kv_tokens: int
-    predicted_class: int
-    max_wait_ns: int
-    labels: tuple[str, ...]
-    payload: bytes
-    metadata: bytes
+    __slots__ = (
+        "cost",
+        "kv_tokens",
+        "labels",
+        "max_wait_ns",
+        "metadata",
+        "payload",
+        "pool",
+        "predicted_class",
+        "request_id",
+        "tokens",
+        "user_id",
+    )
+
+    def __init__(
+        self,
+        pool: str,
+        request_id: str,
+        user_id: str,
+        cost: int,
+        tokens: Tokens,
+        kv_tokens: int,
+        predicted_class: int,
+        max_wait_ns: int,
+        labels: tuple[str, ...],
+        payload: bytes,
+        metadata: bytes,
+    ) -> None:
+        self.pool = pool
+        self.request_id = request_id
+        self.user_id = user_id
+        self.cost = cost
+        self.tokens = tokens
+        self.kv_tokens = kv_tokens
+        self.predicted_class = predicted_class
+        self.max_wait_ns = max_wait_ns
+        self.labels = labels
+        self.payload = payload
+        self.metadata = metadata
 
 
 class Intake:
@@ -141,31 +173,32 @@ class Intake:
         pool = checks.id("pool", x.pool)
         user_id = checks.id("user_id", x.user_id)
         request_id = checks.id("request_id", x.request_id)
+        cost, kv_tokens = x.cost, x.kv_tokens
         tokens = Tokens(x.prompt_tokens, x.max_output_tokens, x.predicted_output_tokens)
-        if x.cost and not 1 <= x.cost <= COST_MAX:
-            checks.number("cost", x.cost, 1, COST_MAX)
-        if min(tokens) < 0 or max(tokens) > TOKENS_MAX:
-            checks.number("prompt_tokens", tokens.prompt, 0, TOKENS_MAX)
-            checks.number("max_output_tokens", tokens.output_cap, 0, TOKENS_MAX)
-            checks.number("predicted_output_tokens", tokens.predicted_output, 0, TOKENS_MAX)
-        if not 0 <= x.kv_tokens <= TOKENS_MAX:
-            checks.number("kv_tokens", x.kv_tokens, 0, TOKENS_MAX)
+        if cost:
+            checks.number("cost", cost, 1, COST_MAX)
+        checks.number("prompt_tokens", tokens.prompt, 0, TOKENS_MAX)
+        checks.number("max_output_tokens", tokens.output_cap, 0, TOKENS_MAX)
+        checks.number("predicted_output_tokens", tokens.predicted_output, 0, TOKENS_MAX)
+        checks.number("kv_tokens", kv_tokens, 0, TOKENS_MAX)
         predicted_class = checks.enum("predicted_class", x.predicted_class, _CLASSES)
         max_wait_ns = 0
         if x.HasField("max_wait"):
             max_wait_ns = checks.duration("max_wait", x.max_wait, MAX_WAIT_NS_MIN, DAY_NS)
         labels: tuple[str, ...] = ()
-        if x.required_labels:
-            stated = checks.ids("required_labels", x.required_labels, LABELS_MAX)
+        stated_labels = x.required_labels
+        if stated_labels:
+            stated = checks.ids("required_labels", stated_labels, LABELS_MAX)
             labels = tuple(sorted(set(stated)))
         payload = x.payload
         if len(payload) > self._app.limits.payload_bytes:
             limit = self._app.limits.payload_bytes
             checks.bad("payload", f"must be at most {limit} bytes, is {len(payload)}")
         metadata = b""
-        if x.metadata:
-            _check_metadata(x, checks)
-            metadata = convert.pack_metadata(x.metadata)
+        stated_metadata = x.metadata
+        if stated_metadata:
+            _check_metadata(stated_metadata, checks)
+            metadata = convert.pack_metadata(stated_metadata)
         if not checks.violations:
             caller.require_pool(pool)
             caller.require_user(user_id)
@@ -173,9 +206,9 @@ class Intake:
             pool,
             request_id,
             self._user_ids.inside(user_id),
-            x.cost,
+            cost,
             tokens,
-            x.kv_tokens,
+            kv_tokens,
             predicted_class,
             max_wait_ns,
             labels,
@@ -259,13 +292,13 @@ def _shorter(max_wait_ns: int, limit_ns: int) -> int:
     return max_wait_ns or limit_ns
 
 
-def _check_metadata(x: pb.EnqueueRequest, checks: Checks) -> None:
-    if len(x.metadata) > METADATA_PAIRS_MAX:
-        count = len(x.metadata)
+def _check_metadata(metadata: Mapping[str, str], checks: Checks) -> None:
+    if len(metadata) > METADATA_PAIRS_MAX:
+        count = len(metadata)
         checks.bad(_KEY_OF_METADATA, f"must have at most {METADATA_PAIRS_MAX} pairs, has {count}")
         return
     size = 0
-    for key, value in x.metadata.items():
+    for key, value in metadata.items():
         size += len(key.encode()) + len(value.encode())
         if not 1 <= len(key.encode()) <= ID_BYTES_MAX:
             checks.bad(_KEY_OF_METADATA, f"a key must be 1 to {ID_BYTES_MAX} bytes")
@@ -279,11 +312,12 @@ def content_digest(x: Fields) -> bytes:
     User, cost and token fields, class, waiting limit, labels and payload, as stated.  Each text is
     preceded by its length, so no two contents run into each other.
     """
-    numbers = _NUMBERS.pack(
+    tokens = x.tokens
+    numbers = _pack_numbers(
         x.cost,
-        x.tokens.prompt,
-        x.tokens.output_cap,
-        x.tokens.predicted_output,
+        tokens.prompt,
+        tokens.output_cap,
+        tokens.predicted_output,
         x.kv_tokens,
         x.predicted_class,
         x.max_wait_ns,
@@ -291,6 +325,6 @@ def content_digest(x: Fields) -> bytes:
     digest = blake2b(numbers, digest_size=_DIGEST_BYTES)
     for text in (x.user_id, *x.labels):
         encoded = text.encode()
-        digest.update(_LENGTH.pack(len(encoded)) + encoded)
+        digest.update(_pack_length(len(encoded)) + encoded)
     digest.update(x.payload)
     return digest.digest()

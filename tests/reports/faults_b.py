@@ -119,13 +119,13 @@ FAULTS = [
         f"{B}::test_r33_a_late_report_of_more_usage_changes_no_meter_but_teaches_the_estimator",
         (
             "scheduler_service/app/estimate.py",
-            "Learned(*pool.ratios.get(user_id, NOTHING_LEARNED)),",
-            "Learned(*NOTHING_LEARNED),",
+            "pool.ratios.get(user_id, NOTHING_LEARNED),",
+            "NOTHING_LEARNED,",
         ),
         (
             "scheduler_service/app/estimate.py",
-            'Learned(*pool.ratios.get("", NOTHING_LEARNED)),',
-            "Learned(*NOTHING_LEARNED),",
+            'pool.ratios.get("", NOTHING_LEARNED),',
+            "NOTHING_LEARNED,",
         ),
     ),
     fault(

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from scheduler_service.estimator.classify import is_short
 from scheduler_service.estimator.cost import (
     NOTHING_LEARNED,
-    Learned,
     Tokens,
     cost_of,
     expected_output_tokens,
@@ -56,18 +55,18 @@ def test_a_prediction_wins_over_the_cap():
 
 def test_a_user_nobody_has_seen_is_estimated_like_everybody():
     """The prior gives way to the pool, and the pool to the user, as more is seen."""
-    prior = Learned(500, 1000)
+    prior = (500, 1000)
 
     assert output_ratio_milli(prior) == 500
-    assert output_ratio_milli(prior, Learned(100, 1000)) == 300
-    assert output_ratio_milli(prior, NOTHING_LEARNED, Learned(100, 10**9)) == 100
-    assert output_ratio_milli(prior, Learned(100, 1000), Learned(900, 1000)) == 600
+    assert output_ratio_milli(prior, (100, 1000)) == 300
+    assert output_ratio_milli(prior, NOTHING_LEARNED, (100, 10**9)) == 100
+    assert output_ratio_milli(prior, (100, 1000), (900, 1000)) == 600
 
 
-@given(*(st.builds(Learned, st.integers(0, 1_000_000), st.integers(0, 10**12)) for _ in range(2)))
+@given(*(st.tuples(st.integers(0, 1_000_000), st.integers(0, 10**12)) for _ in range(2)))
 def test_a_ratio_stays_between_what_it_rests_on(pool, user):
     """Blending invents nothing."""
-    prior = Learned(500, 100_000)
+    prior = (500, 100_000)
     seen = [ratio for ratio, tokens in (prior, pool, user) if tokens]
 
     assert min(seen) - 1 <= output_ratio_milli(prior, pool, user) <= max(seen) or min(seen) == 0
