@@ -87,11 +87,11 @@ class Delivery:
                 message.payload = payload.payload
                 message.metadata.update(convert.unpack_metadata(payload.metadata))
         now_ns = self._engine.now_ns()
-        left, left_until_ns = convert.time_left(0, now_ns), 0
+        left, left_until_ns = b"", -1
         for message, expire_ns in zip(self._messages, self._expire_ns, strict=True):
             if expire_ns != left_until_ns:
-                left, left_until_ns = convert.time_left(expire_ns, now_ns), expire_ns
-            message.lease_duration.CopyFrom(left)
+                left, left_until_ns = _lease_duration(expire_ns, now_ns), expire_ns
+            message.MergeFromString(left)
 
     def trim(self, dispatches: "_Field", bytes_max: int) -> list[str]:
         """Takes out what would make a message larger than `bytes_max`, but never the first.
@@ -120,6 +120,12 @@ class Delivery:
         """Stops waiting for payloads that nobody will be sent."""
         for _, future in self._payloads:
             future.cancel()
+
+
+def _lease_duration(expire_ns: int, now_ns: int) -> bytes:
+    """Returns a dispatch of nothing but the time left, encoded: merging it in is cheapest."""
+    left = convert.time_left(expire_ns, now_ns)
+    return pb.Dispatch(lease_duration=left).SerializeToString()
 
 
 def split(reply: pb.WorkerSessionResponse, bytes_max: int) -> Iterator[pb.WorkerSessionResponse]:

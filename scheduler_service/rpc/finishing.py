@@ -5,7 +5,7 @@ never raise an error of the core: it becomes the result of that item, and spoils
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.application import Application
@@ -26,10 +26,10 @@ from scheduler_service.rpc.validate import Checks, is_id
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
-_REPEATED = c.Existing.REPEATED
+_REPEATED: Final = c.Existing.REPEATED
 
-_OUTCOMES = {int(value): value for value in Outcome}
-_NOT_STATED = -1
+_OUTCOMES: Final = {int(value): value for value in Outcome}
+_NOT_STATED: Final = -1
 
 
 class Finishing:
@@ -57,7 +57,7 @@ class Finishing:
             Denied: LEASE_OF_OTHER_WORKER.
         """
         engine = self._app.engine
-        command = self._command(x, caller, "", engine.now_ns(), "")
+        command = self._command(x, caller, "", engine.now_ns(), -1)
         self.require_lease(caller, command.lease_id)
         done = engine.apply(command)
         answer = pb.CompleteResponse()
@@ -87,7 +87,7 @@ class Finishing:
         limited = bool(caller.pools or caller.user_prefixes)
         for index, x in enumerate(items):
             try:
-                command = self._command(x, caller, session_id, now_ns, f"completions[{index}].")
+                command = self._command(x, caller, session_id, now_ns, index)
                 if limited:
                     self.require_lease(caller, command.lease_id)
             except SchedulerError as error:
@@ -116,19 +116,28 @@ class Finishing:
         checks.done()
 
     def _command(
-        self, x: pb.CompleteRequest, caller: Identity, session_id: str, now_ns: int, path: str
+        self, x: pb.CompleteRequest, caller: Identity, session_id: str, now_ns: int, index: int
     ) -> c.Complete:
         """Returns the command of a completion; checks all of it by name where a field is unusual.
+
+        Args:
+            x: As stated.
+            caller: Who states it.
+            session_id: Session of the stream it came over, or empty.
+            now_ns: Time of the command.
+            index: Its place among the completions of its call; -1 if it is the call.
 
         Raises:
             InvalidCommand: Names every bad field.
         """
+        engine = self._app.engine
         lease_id, outcome, usage = x.lease_id, _OUTCOMES.get(x.outcome), x.usage
         prompt, output = usage.prompt_tokens, usage.output_tokens
         error, stated_id = x.error, x.session_id
-        usual = is_id(lease_id) and 0 <= prompt <= TOKENS_MAX and 0 <= output <= TOKENS_MAX
+        known = lease_id in engine.state.leases or is_id(lease_id)
+        usual = known and 0 <= prompt <= TOKENS_MAX and 0 <= output <= TOKENS_MAX
         if outcome is None or error or stated_id or not usual:
-            self._check(x, path)
+            self._check(x, "" if index < 0 else f"completions[{index}].")
             outcome = _OUTCOMES[x.outcome]
         if not prompt and not usage.HasField("prompt_tokens"):
             prompt = _NOT_STATED
@@ -136,7 +145,7 @@ class Finishing:
             output = _NOT_STATED
         return c.Complete(
             now_ns=now_ns,
-            nonce=self._app.engine.nonce(),
+            nonce=engine.nonce(),
             peer=caller.name,
             lease_id=lease_id,
             outcome=outcome,
