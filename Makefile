@@ -45,12 +45,12 @@ format: $(READY)  ## Formats Python and proto files.
 gen: $(READY)  ## Writes the generated code in clients/python/fairsched/v1 again.
 	@.ci/gen
 
-compile: $(READY)  ## Compiles the core in place, after every change again (needs a C compiler).
+compile: $(READY)  ## Compiles hot modules in place, after every change again (needs a C compiler).
 	@$(BIN)/python .ci/compile.py
 
 bench: $(READY)  ## Runs the benchmark suite (ARGS="--quick", "--list", or names).
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-clean:  ## Removes caches, environments and the compiled core; keeps data.
-	rm -f fairsched_core__mypyc.*.so scheduler_service/core/*.so
+clean:  ## Removes caches, environments and what was compiled; keeps data.
+	rm -f fairsched*__mypyc.*.so scheduler_service/*/*.so
 	rm -rf $(VENV) .venv-gen .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,14 +1,16 @@
-"""Compiles the core with mypyc: the same source, called natively.
+"""Compiles with mypyc what runs for each request: the same source, called natively.
 
 Without it everything works, from the plain source; with it a decision takes less time and memory.
 
-    HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip wheel .    a wheel with a compiled core
+    HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip wheel .    a wheel with compiled modules
     python .ci/compile.py                           beside the sources (`make compile`)
 
 Both need a C compiler and Python's headers.
 
-What defines records for msgspec stays plain: the compiler would lose what their metaclass is told,
-`gc=False` above all.
+Compiled is the core, but for what only explains and for what defines records for msgspec: the
+compiler would lose what their metaclass is told, `gc=False` above all.  Of the layers around it
+those modules are whose work grows with the requests that are accepted, given out and finished, not
+with calls, streams or commits.
 """
 
 import shutil
@@ -21,18 +23,39 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PLAIN = {"__init__", "commands", "decisions", "errors", "gone", "policy", "snapshot"}
 NOT_HOT = {"explain", "explain_others", "outlook", "phrases"}
-GROUP = "fairsched_core"
+AROUND = {
+    "app": (
+        "blocked",
+        "chain",
+        "engine",
+        "estimate",
+        "histogram",
+        "learning",
+        "misfits",
+        "outlook",
+        "spans",
+        "tally",
+        "workers",
+    ),
+    "estimator": ("classify", "cost", "learning"),
+    "rpc": ("convert", "delivery", "finishing", "intake", "validate"),
+}
+"""By package: what is compiled around the core."""
+
+GROUP = "fairsched"
 """mypyc puts the compiled code of all modules into one library of this name."""
 
 
 def modules(root: Path) -> list[Path]:
     """Returns the sources to compile."""
-    folder = root / "scheduler_service" / "core"
-    return sorted(p for p in folder.glob("*.py") if p.stem not in PLAIN | NOT_HOT)
+    package = root / "scheduler_service"
+    core = (p for p in (package / "core").glob("*.py") if p.stem not in PLAIN | NOT_HOT)
+    around = (package / folder / f"{name}.py" for folder in AROUND for name in AROUND[folder])
+    return sorted((*core, *around))
 
 
-def compile_core(root: Path, out: Path) -> list[Path]:
-    """Compiles the core below `root`; returns the libraries, at their places below `out`."""
+def compile_modules(root: Path, out: Path) -> list[Path]:
+    """Compiles the modules below `root`; returns the libraries, at their places below `out`."""
     from mypyc.build import mypycify  # noqa: PLC0415 - not there yet when the builder loads this file
     from setuptools import Distribution  # noqa: PLC0415 - to ask what it has to install
 
@@ -50,7 +73,7 @@ def compile_core(root: Path, out: Path) -> list[Path]:
 
 
 class CompileHook(BuildHookInterface[Any]):
-    """Puts the compiled core into a wheel; pip's editable installs stay plain."""
+    """Puts the compiled modules into a wheel; pip's editable installs stay plain."""
 
     PLUGIN_NAME = "custom"
 
@@ -60,7 +83,7 @@ class CompileHook(BuildHookInterface[Any]):
             return
         out = Path(self.directory) / "compiled"
         shutil.rmtree(out, ignore_errors=True)
-        for library in compile_core(Path(self.root), out):
+        for library in compile_modules(Path(self.root), out):
             build_data["force_include"][str(library)] = str(library.relative_to(out))
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
@@ -70,13 +93,13 @@ def main() -> None:
     """Compiles beside the sources, in place of what was compiled before."""
     root = Path(__file__).resolve().parent.parent
     remove(root)
-    for library in compile_core(root, root):
+    for library in compile_modules(root, root):
         sys.stdout.write(f"{library.relative_to(root)}\n")
 
 
 def remove(root: Path) -> None:
     """Removes what `main` made."""
-    for library in [*root.glob(f"{GROUP}__mypyc.*.so"), *root.glob("scheduler_service/core/*.so")]:
+    for library in [*root.glob("fairsched*__mypyc.*.so"), *root.glob("scheduler_service/*/*.so")]:
         library.unlink()
 
 

@@ -21,10 +21,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.en
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Refuses to test a compiled core that its source has left behind, or the wrong one."""
-    folder = Path(core.__path__[0])
-    for library in folder.glob("*.so"):
-        source = folder / f"{library.name.partition('.')[0]}.py"
+    """Refuses to test what was compiled from another source, or was not compiled."""
+    package = Path(core.__path__[0]).parent
+    for library in package.glob("*/*.so"):
+        source = library.with_name(f"{library.name.partition('.')[0]}.py")
         if not source.exists() or library.stat().st_mtime < source.stat().st_mtime:
             pytest.exit(f"{library.name} is not of its source: make compile, or make clean", 4)
     if "FAIRSCHED_TEST_COMPILED" in os.environ and not core.COMPILED:

@@ -8,6 +8,7 @@ import pytest
 from fairsched.v1 import admin_service_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.clock import ManualClock
+from scheduler_service.core import COMPILED
 from scheduler_service.core import admin as core_admin
 from tests.support.live import POOL, refused, running
 
@@ -218,6 +219,7 @@ async def test_free_space_is_watched(tmp_path):
         assert live.reported("log.space_low")
 
 
+@pytest.mark.skipif(COMPILED, reason="compiled, limits of the core are no variables")
 async def test_pools(service, monkeypatch):
     """There are so many pools at most."""
     monkeypatch.setattr(core_admin, "POOLS_MAX", 2)
@@ -229,6 +231,7 @@ async def test_pools(service, monkeypatch):
     assert (refusal.code, refusal.reason) == (EXHAUSTED, "POOLS_FULL")
 
 
+@pytest.mark.skipif(COMPILED, reason="compiled, limits of the core are no variables")
 async def test_workers(service, monkeypatch):
     """There are so many workers at most, with a session or without."""
     monkeypatch.setattr(core_admin, "WORKERS_MAX", 1)

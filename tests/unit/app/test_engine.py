@@ -12,6 +12,7 @@ from scheduler_service.app.memory import MemoryStore
 from scheduler_service.app.ports import Payload
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core import scheduler
 from scheduler_service.core.errors import NotReady
 from scheduler_service.core.policy import SECOND_NS, PoolPolicy
 from scheduler_service.core.state import State
@@ -41,7 +42,7 @@ async def test_a_command_that_fails_in_the_middle_never_reaches_the_log(engine, 
         log.append(d.LogOpened(1, 1, "none", ""))
         raise kind
 
-    monkeypatch.setattr(engine_module, "apply", broken)
+    monkeypatch.setitem(scheduler._HANDLERS, c.ConfigurePool, broken)
     with pytest.raises(kind):
         engine.apply(_create(1))
 
@@ -58,7 +59,7 @@ async def test_callers_that_wait_are_told_that_it_failed(engine, monkeypatch):
     engine.apply(_create(1))
     waiting = asyncio.ensure_future(engine.durable())
     await asyncio.sleep(0)
-    monkeypatch.setattr(engine_module, "apply", lambda *_: 1 / 0)
+    monkeypatch.setitem(scheduler._HANDLERS, c.ConfigurePool, lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         engine.apply(_create(2))
 
