@@ -173,19 +173,31 @@ class Tally:
 
     def decided(self, _before: int, decisions: list[d.Decision]) -> None:
         """Counts decisions; a listener of the engine."""
-        counts, pools = self.decisions, self.pools
+        pools = self.pools
+        last: type[Any] | None = None
+        count = 0
+        x: Any
         for x in decisions:
             kind = type(x)
-            counts[kind] = counts.get(kind, 0) + 1
-            if isinstance(x, _DISPATCHED):
+            if kind is not last:
+                self._count(last, count)
+                last, count = kind, 0
+            count += 1
+            if kind is _DISPATCHED:
                 pools[x.pool].tally_dispatch(x)
-            elif isinstance(x, _COMPLETED):
+            elif kind is _COMPLETED:
                 ended, state = pools[x.pool].ended, x.state
                 ended[state] = ended.get(state, 0) + 1
-            elif isinstance(x, _ACCEPTED):
+            elif kind is _ACCEPTED:
                 pools[x.pool].accepted += 1
             elif kind in _RARER:
                 self._rarer(x)
+        self._count(last, count)
+
+    def _count(self, kind: type[Any] | None, count: int) -> None:
+        """Counts decisions of one kind that were taken one after the other."""
+        if kind is not None:
+            self.decisions[kind] = self.decisions.get(kind, 0) + count
 
     def _rarer(self, x: d.Decision) -> None:
         match x:
