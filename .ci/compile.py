@@ -27,6 +27,7 @@ AROUND = {
     "app": (
         "blocked",
         "chain",
+        "clock",
         "engine",
         "estimate",
         "histogram",

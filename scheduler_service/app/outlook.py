@@ -9,7 +9,7 @@ promotions and placement may change the order: it is a forecast and no promise.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from scheduler_service.core import decisions as d
 from scheduler_service.core.ahead import requests_ahead
@@ -29,16 +29,9 @@ KEPT_MIN: Final = COUNTED_MAX // 2
 _REDELIVERY: Final = d.Turn.REDELIVERY
 
 
-class Outlook(NamedTuple):
-    """What a waiting request can expect.
-
-    Attributes:
-        requests_ahead: Requests expected to be dispatched before it.
-        expected_wait_ns: Expected wait from now; -1 if there is no pace to go by.
-    """
-
-    requests_ahead: int
-    expected_wait_ns: int
+Outlook = tuple[int, int]
+"""What a waiting request can expect: how many are dispatched before it, and its wait from now in
+nanoseconds, -1 if there is no pace to go by."""
 
 
 class _Pace:
@@ -112,12 +105,12 @@ class Forecast:
         requests = -1 if profile is None else profile.before_newest(pool, request)
         if requests < 0 or pool.waiting <= COUNTED_MAX:
             return self.outlook(pool, request, now_ns)
-        return Outlook(requests, self.expected_wait_ns(pool, requests, now_ns))
+        return requests, self.expected_wait_ns(pool, requests, now_ns)
 
     def outlook(self, pool: Pool, request: Request, now_ns: int) -> Outlook:
         """Returns what a waiting request can expect, counted."""
         requests = requests_ahead(pool, request)
-        return Outlook(requests, self.expected_wait_ns(pool, requests, now_ns))
+        return requests, self.expected_wait_ns(pool, requests, now_ns)
 
     def expected_wait_ns(self, pool: Pool, requests_ahead: int, now_ns: int) -> int:
         """Returns how long a request behind so many others may wait; -1 without a pace."""

@@ -37,6 +37,12 @@ def duration(value_ns: int) -> Duration:
     return Duration(seconds=value_ns // SECOND_NS, nanos=value_ns % SECOND_NS)
 
 
+def set_duration(message: Duration, value_ns: int) -> None:
+    """Writes nanoseconds, at least 0, into a duration message."""
+    message.seconds = value_ns // SECOND_NS
+    message.nanos = value_ns % SECOND_NS
+
+
 def timestamp(value_ns: int) -> Timestamp:
     """Returns a timestamp message of engine time."""
     return Timestamp(seconds=value_ns // SECOND_NS, nanos=value_ns % SECOND_NS)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 _REPEATED: Final = c.Existing.REPEATED
+_Complete: Final = c.Complete
 
 _OUTCOMES: Final = {int(value): value for value in Outcome}
 _NOT_STATED: Final = -1
@@ -41,7 +42,7 @@ class Finishing:
     """
 
     def __init__(self, app: Application, runtime: Runtime) -> None:
-        self._app = app
+        self._engine = app.engine
         self._runtime = runtime
 
     # -- completions --------------------------------------------------------------------------
@@ -56,7 +57,7 @@ class Finishing:
             WrongState: LEASE_EXPIRED.
             Denied: LEASE_OF_OTHER_WORKER.
         """
-        engine = self._app.engine
+        engine = self._engine
         command = self._command(x, caller, "", engine.now_ns(), -1)
         self.require_lease(caller, command.lease_id)
         done = engine.apply(command)
@@ -80,7 +81,7 @@ class Finishing:
             caller: Who states them.
             session_id: Session of the stream they came over; an item may state its own.
         """
-        engine = self._app.engine
+        engine = self._engine
         now_ns = engine.now_ns()
         commands: list[c.Complete] = []
         bad: dict[int, SchedulerError] = {}
@@ -130,7 +131,7 @@ class Finishing:
         Raises:
             InvalidCommand: Names every bad field.
         """
-        engine = self._app.engine
+        engine = self._engine
         lease_id, outcome, usage = x.lease_id, _OUTCOMES.get(x.outcome), x.usage
         prompt, output = usage.prompt_tokens, usage.output_tokens
         error, stated_id = x.error, x.session_id
@@ -143,7 +144,7 @@ class Finishing:
             prompt = _NOT_STATED
         if not output and not usage.HasField("output_tokens"):
             output = _NOT_STATED
-        return c.Complete(
+        return _Complete(
             now_ns=now_ns,
             nonce=engine.nonce(),
             peer=caller.name,
@@ -159,7 +160,7 @@ class Finishing:
         """Checks that the caller may know of a lease; if not, there is no such lease."""
         if not caller.pools and not caller.user_prefixes:
             return
-        state = self._app.engine.state
+        state = self._engine.state
         found = state.leases.get(lease_id)
         if found is not None:
             name, user_id = found[0], found[1].user_id
@@ -191,7 +192,7 @@ class Finishing:
         checks.done()
         caller.require_pool(x.pool)
         self.require_request(caller, x.pool, x.request_id)
-        engine = self._app.engine
+        engine = self._engine
         done: c.Finished = engine.apply(
             c.Cancel(
                 now_ns=engine.now_ns(),
@@ -228,7 +229,7 @@ class Finishing:
         """
         if not caller.user_prefixes:
             return
-        pool = self._app.engine.state.pools.get(pool_name)
+        pool = self._engine.state.pools.get(pool_name)
         if pool is None:
             return
         known = (

@@ -272,11 +272,13 @@ class Intake:
             if request is not None and request.state is _WAITING:
                 now_ns = self._app.engine.now_ns()
                 forecast = self._app.forecast
-                look = forecast.outlook if message.duplicate else forecast.at_once
-                ahead, wait_ns = look(pool, request, now_ns)
+                if answer.existing is _REPEATED:
+                    ahead, wait_ns = forecast.outlook(pool, request, now_ns)
+                else:
+                    ahead, wait_ns = forecast.at_once(pool, request, now_ns)
                 message.requests_ahead = ahead
                 if wait_ns >= 0:
-                    message.expected_wait.CopyFrom(convert.duration(wait_ns))
+                    convert.set_duration(message.expected_wait, wait_ns)
             elif request is not None:
                 message.state = convert.number(request.state)
 
@@ -326,5 +328,6 @@ def content_digest(x: Fields) -> bytes:
     for text in (x.user_id, *x.labels):
         encoded = text.encode()
         digest.update(_pack_length(len(encoded)) + encoded)
-    digest.update(x.payload)
+    if x.payload:
+        digest.update(x.payload)
     return digest.digest()

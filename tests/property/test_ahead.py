@@ -52,8 +52,8 @@ class Asked:
         """Returns the request, and what Enqueue says about it."""
         request = self.scene.enqueue(request_id, user_id, **fields)
         self.tell()
-        said = self.forecast.at_once(self.pool, request, self.scene.now_ns)
-        return request, said.requests_ahead
+        ahead, _ = self.forecast.at_once(self.pool, request, self.scene.now_ns)
+        return request, ahead
 
     def dispatch(self):
         for grant in self.scene.ask().granted:

@@ -81,11 +81,11 @@ class TestForecast:
         rig.enqueue("other", "other")
         rig.enqueue("mine", "me")
         pool = _pool(rig)
-        mine = forecast.at_once(pool, pool.requests["mine"], rig.clock.now_ns())
-        flood = forecast.at_once(pool, pool.requests["flood-99"], rig.clock.now_ns())
+        mine, _ = forecast.at_once(pool, pool.requests["mine"], rig.clock.now_ns())
+        flood, _ = forecast.at_once(pool, pool.requests["flood-99"], rig.clock.now_ns())
 
-        assert mine.requests_ahead == 2
-        assert flood.requests_ahead == 101
+        assert mine == 2
+        assert flood == 101
 
 
 class TestBlocked:
