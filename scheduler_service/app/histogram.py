@@ -1,8 +1,7 @@
 """A histogram of durations in plain integers, cheap enough for every commit."""
 
-from bisect import bisect_left
-
 from scheduler_service.core.policy import SECOND_NS
+from scheduler_service.core.search import place
 
 _BOUNDS_MICROS = (100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000)
 _BOUNDS_SECONDS = (1, 10)
@@ -33,13 +32,14 @@ class DurationHistogram:
         max_ns: Largest observation.
     """
 
-    __slots__ = ("bounds_ns", "counts", "max_ns", "sum_ns")
+    __slots__ = ("_ordered", "bounds_ns", "counts", "max_ns", "sum_ns")
 
     def __init__(self, bounds_ns: tuple[int, ...] = BOUNDS_NS) -> None:
         self.bounds_ns = bounds_ns
         self.counts = [0] * (len(bounds_ns) + 1)
-        self.sum_ns = 0
-        self.max_ns = 0
+        self.sum_ns: int = 0
+        self.max_ns: int = 0
+        self._ordered = list(bounds_ns)
 
     @property
     def count(self) -> int:
@@ -48,7 +48,7 @@ class DurationHistogram:
 
     def observe(self, duration_ns: int) -> None:
         """Counts one duration, at least 0."""
-        self.counts[bisect_left(self.bounds_ns, duration_ns)] += 1
+        self.counts[place(self._ordered, duration_ns)] += 1
         self.sum_ns += duration_ns
         self.max_ns = max(self.max_ns, duration_ns)
 

@@ -7,11 +7,11 @@ Complexity:
     O(1) a decision, well under a microsecond; memory is bounded by pools and `USERS_TALLIED_MAX`.
 """
 
-from bisect import bisect_left
 from typing import Any, Final, final
 
 from scheduler_service.core import decisions as d
 from scheduler_service.core.policy import SECOND_NS, PredictedClass
+from scheduler_service.core.search import place
 
 USERS_TALLIED_MAX = 20_000
 """Users of a pool with a tally of their own; when there are more, the smaller half goes."""
@@ -21,6 +21,8 @@ WAIT_BOUNDS_NS: Final = tuple(
     for millis in (10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000)
 )
 """Upper bounds of the waiting-time buckets, inclusive: 10 ms … 5 min; one more has no end."""
+
+_WAIT_BOUNDS: Final = list(WAIT_BOUNDS_NS)
 
 _REDELIVERY: Final = d.Turn.REDELIVERY
 _PROMOTION: Final = d.Rule.PROMOTION
@@ -133,7 +135,7 @@ class PoolTally:
         if overtook:
             self.overtakes += len(overtook)
         waits = self.waits[x.predicted_class]
-        waits.counts[bisect_left(WAIT_BOUNDS_NS, wait_ns)] += 1
+        waits.counts[place(_WAIT_BOUNDS, wait_ns)] += 1
         waits.sum_ns += wait_ns
         user = self.users.get(user_id)
         if user is None:
