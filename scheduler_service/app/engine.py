@@ -267,14 +267,22 @@ class Engine:
         Raises:
             NotReady: LOG_STALLED.
         """
-        if self.failed is not None:
-            raise _stalled()
-        ticket = self.log.ticket()
-        if ticket <= self.log.done_ticket:
+        if self.failed is None and self.log.ticket() <= self.log.done_ticket:
             return
         future: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append((ticket, future))
+        self.wake_when_durable(future)
         await future
+
+    def wake_when_durable(self, future: "asyncio.Future[None]") -> None:
+        """Settles `future` when `durable()` would return or raise; nobody else may settle it."""
+        if self.failed is not None:
+            future.set_exception(_stalled())
+            return
+        ticket = self.log.ticket()
+        if ticket <= self.log.done_ticket:
+            future.set_result(None)
+        else:
+            self._waiters.append((ticket, future))
 
     def has_payload(self, key: int) -> bool:
         """Whether the request with this accept sequence carries a payload or metadata."""

@@ -81,8 +81,12 @@ class Delivery:
             NotReady: LOG_STALLED.
         """
         await self._engine.durable()
+        self.complete()
+
+    def complete(self) -> None:
+        """Completes the messages; their grants are durable, and so their payloads are there."""
         for message, future in self._payloads:
-            payload = await future
+            payload = future.result()
             if payload is not None:
                 message.payload = payload.payload
                 message.metadata.update(convert.unpack_metadata(payload.metadata))

@@ -9,7 +9,7 @@ was dropped: it is cancelled, unless another call waits for it too.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -215,8 +215,8 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
                     self._changed[key] = None  # there may be more
         return news
 
-    async def messages(self, news: _News) -> AsyncIterator[pb.GatewaySessionResponse]:
-        """Yields the message that says it, if there is anything in it."""
+    def messages(self, news: _News) -> tuple[pb.GatewaySessionResponse, ...]:
+        """Returns the message that says it, if there is anything in it."""
         now_ns = self.app.engine.now_ns()
         for (pool, request_id), event in news.events:
             if event.granted is not None:
@@ -228,8 +228,7 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
                 granted=event.granted,
                 ended=event.ended,
             )
-        if news.any or news.events:
-            yield news.reply
+        return (news.reply,) if news.any or news.events else ()
 
     def sent(self, news: _News, /) -> None:
         """Takes note of what the gateway was told; what is over is not followed any more."""

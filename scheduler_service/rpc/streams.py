@@ -14,7 +14,7 @@ something wrong, or when the service stops.
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -44,7 +44,10 @@ class Stream(ABC, Generic[_IN, _OUT]):
         self.app = app
         self.caller = caller
         self._context = context
-        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._due: asyncio.Future[None] = self._loop.create_future()
+        self._collected: _OUT | None = None
+        self._idle = False
         self._room = asyncio.Event()
         self._unsent = 0
         self._results = 0
@@ -71,8 +74,8 @@ class Stream(ABC, Generic[_IN, _OUT]):
         """Returns what there is to say; it is not said again."""
 
     @abstractmethod
-    def messages(self, news: _OUT) -> AsyncIterator[Any]:
-        """Yields the messages that say it, once it is durable."""
+    def messages(self, news: _OUT) -> Iterable[Any]:
+        """Returns the messages that say it; it is durable."""
 
     @abstractmethod
     def close(self) -> None:
@@ -84,8 +87,10 @@ class Stream(ABC, Generic[_IN, _OUT]):
     # -- what all of them do ------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Lets the writer look whether there is something to say."""
-        self._wake.set()
+        """Has what there is to say collected at the end of the turn, unless the writer is busy."""
+        if self._idle:
+            self._idle = False
+            self._loop.call_soon(self._collect)
 
     def end(self, error: SchedulerError) -> None:
         """Ends the stream with an error, after what was collected."""
@@ -107,7 +112,7 @@ class Stream(ABC, Generic[_IN, _OUT]):
             await asyncio.wait({self._reader, writer}, return_when=asyncio.FIRST_COMPLETED)
             if self._reader.done():
                 self._reading = False
-                self._wake.set()
+                self.wake()
             await writer
             self._raise_error()
         finally:
@@ -135,7 +140,7 @@ class Stream(ABC, Generic[_IN, _OUT]):
             if message is grpc.aio.EOF:
                 return
             self._results += self.take(message)
-            self._wake.set()
+            self.wake()
             self._unsent += 1
             while self._unsent >= limit or self._results >= RESULTS_MAX:
                 self._room.clear()
@@ -145,21 +150,31 @@ class Stream(ABC, Generic[_IN, _OUT]):
         self._unsent = self._results = 0
         self._room.set()
 
-    async def _write_all(self) -> None:
-        engine, context = self.app.engine, self._context
-        while True:
-            if not self.has_news():
-                if not self._reading:
-                    return
-                self._make_room()
-                self._wake.clear()
-                await self._wake.wait()
-                continue
+    def _collect(self) -> None:
+        """Collects what there is to say; the writer goes on when it is durable."""
+        if self._due.done():
+            return  # the writer has ended meanwhile
+        if self.has_news():
             self._make_room()
-            news = self.collect()
-            await engine.durable()
-            async for message in self.messages(news):
-                await context.write(message)
+            self._collected = self.collect()
+            self.app.engine.wake_when_durable(self._due)
+        elif self._reading:
+            self._make_room()
+            self._idle = True
+        else:
+            self._due.set_result(None)
+
+    async def _write_all(self) -> None:
+        write = self._context.write
+        while True:
+            self._due = self._loop.create_future()
+            self._collect()
+            await self._due
+            news, self._collected = self._collected, None
+            if news is None:
+                return
+            for message in self.messages(news):
+                await write(message)
             self.sent(news)
 
 

@@ -11,7 +11,7 @@ it does not know of was lost on the way, and goes back too.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fairsched.v1 import scheduler_service_pb2 as pb
@@ -311,15 +311,13 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         """Takes note that all of it was handed to the transport."""
         self._sending = _News()
 
-    async def messages(self, news: _News) -> AsyncIterator[pb.WorkerSessionResponse]:
-        """Yields the messages that say it, none of them too large."""
+    def messages(self, news: _News) -> Iterable[pb.WorkerSessionResponse]:
+        """Returns the messages that say it, none of them too large."""
         for delivery in news.deliveries:
-            await delivery.prepare()
+            delivery.complete()
         if any(delivery.with_payloads for delivery in news.deliveries):
-            for part in split(news.reply, DISPATCH_BYTES):
-                yield part
-        else:
-            yield news.reply
+            return split(news.reply, DISPATCH_BYTES)
+        return (news.reply,)
 
     def close(self) -> None:
         """Gives back what was not confirmed; the session lives on."""

@@ -12,6 +12,7 @@ from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.ports import StoreFailed
 from scheduler_service.server.opening import open_sqlite
 from tests.support.live import POOL, refused, running
+from tests.support.peers import done, open_worker
 
 
 class HeldStore:
@@ -21,13 +22,19 @@ class HeldStore:
         self._store = store
         self.through = threading.Event()
         self.through.set()
+        self.held = None
+        self.one_only = False
         self.fails = False
 
     def __getattr__(self, name):
         return getattr(self._store, name)
 
     def append(self, group):
+        self.held = group
         self.through.wait()
+        self.held = None
+        if self.one_only:
+            self.through.clear()
         if self.fails:
             raise StoreFailed("no space left on device")
         return self._store.append(group)
@@ -116,6 +123,27 @@ async def test_a_stream_is_told_when_durable(held):
     assert (await told).WhichOneof("event") == "queued"
     held.store.through.set()
     call.cancel()
+
+
+async def test_a_message_of_a_session_waits_for_its_own_commit_only(held):
+    """What others have decided since does not hold it up for one more commit."""
+    await held.enqueue("a", payload=b"p")
+    await held.enqueue("b", payload=b"q")
+    peer, _ = await open_worker(held, credits=1)
+    (first,) = await peer.dispatches(1)
+    held.store.through.clear()
+    await peer.say(credits=1, completions=done(first))
+    await held.until(lambda: held.store.held is not None)
+    later = asyncio.ensure_future(held.enqueue("c"))
+    await held.until(lambda: "c" in held.engine.state.pools[POOL].requests)
+    held.store.one_only = True
+    told = await _not_told(held, peer.hear(until=lambda m: m.dispatches and m.completion_results))
+
+    assert [(d.request_id, d.payload) for d in (await told).dispatches] == [("b", b"q")]
+    assert not later.done()
+    held.store.one_only = False
+    held.store.through.set()
+    await later
 
 
 async def test_what_is_bad_is_told_at_once(held):

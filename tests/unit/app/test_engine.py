@@ -67,6 +67,40 @@ async def test_callers_that_wait_are_told_that_it_failed(engine, monkeypatch):
         await waiting
 
 
+async def test_a_future_is_settled_when_everything_decided_so_far_is_durable(engine):
+    """Not before its commit, not by a later one, and at once when there is nothing to wait for."""
+    loop = asyncio.get_running_loop()
+    durable = []
+    engine.publishers.append(lambda group: durable.append(group.end.sequence))
+    at_once, own, cancelled = (loop.create_future() for _ in range(3))
+    engine.wake_when_durable(at_once)
+    assert at_once.done()
+    engine.apply(_create(1))
+    engine.wake_when_durable(cancelled)
+    engine.wake_when_durable(own)
+    cancelled.cancel()
+    assert not own.done()
+    await own
+
+    assert durable == [engine.log.sequence]
+
+
+async def test_a_future_is_settled_with_the_failure_of_the_log(engine, monkeypatch):
+    """Whether it was waiting when the engine stopped or came later."""
+    loop = asyncio.get_running_loop()
+    waiting, late = loop.create_future(), loop.create_future()
+    engine.apply(_create(1))
+    engine.wake_when_durable(waiting)
+    monkeypatch.setattr(engine_module, "apply", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        engine.apply(_create(2))
+    engine.wake_when_durable(late)
+
+    for future in (waiting, late):
+        with pytest.raises(NotReady, match="failed"):
+            future.result()
+
+
 async def test_what_one_command_decides_is_recorded_in_bounded_groups(engine, monkeypatch):
     """However much falls due at once, groups stay bounded, and a payload stays with its request."""
     monkeypatch.setattr(engine_module, "MAX_GROUP_RECORDS", 4)
