@@ -20,7 +20,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from scheduler_service.app.clock import monotonic_ns
 from scheduler_service.app.commit import MAX_GROUP_RECORDS, Commit, GroupCommitter
@@ -38,6 +38,8 @@ _LONGEST_SLEEP_NS = 3600 * SECOND_NS
 _NONCE_HEX = 24
 _ENDS_A_REQUEST = (d.Completed, d.Ended, d.DeadLetterDropped)
 _NONCES = 256
+
+_ASKED = TypeVar("_ASKED")
 
 Listener = Callable[[int, list[d.Decision]], None]
 """Called in the turn of a command with the sequence before its first decision; never waits."""
@@ -131,17 +133,7 @@ class Engine:
         Raises:
             NotReady: LOG_STALLED, after a failed commit.
         """
-        answers: list[Any] = []
-
-        def decide(log: list[d.Decision]) -> None:
-            for command in commands:
-                try:
-                    answers.append(apply(self.state, command, log))
-                except SchedulerError as error:
-                    answers.append(error)
-
-        self._decide(decide, None)
-        return answers
+        return cast("list[Any]", self._decide(_apply_each, commands, None))
 
     def apply(self, command: Command, payload: Payload | None = None) -> Any:
         """Decides one command; the answer may be shown only after `durable()`.
@@ -157,9 +149,14 @@ class Engine:
             SchedulerError: The command was refused; that, too, may be told only when durable.
             NotReady: LOG_STALLED, after a failed commit.
         """
-        return self._decide(lambda log: apply(self.state, command, log), payload)
+        return self._decide(apply, command, payload)
 
-    def _decide(self, decide: Callable[[list[d.Decision]], Any], payload: Payload | None) -> Any:
+    def _decide(
+        self,
+        decide: Callable[[State, _ASKED, list[d.Decision]], Any],
+        asked: _ASKED,
+        payload: Payload | None,
+    ) -> Any:
         """Decides, and takes what was decided, also if the command was refused.
 
         Anything else that fails leaves the state ahead of the log: the engine stops for good, and
@@ -171,7 +168,7 @@ class Engine:
         before, began_ns = self.state.sequence, monotonic_ns()
         try:
             try:
-                return decide(log)
+                return decide(self.state, asked, log)
             except SchedulerError:
                 raise
             except BaseException:
@@ -327,6 +324,16 @@ class Engine:
         self.last_tick_ns = now_ns
         for listener in self.listeners:
             listener(self.state.sequence, [])
+
+
+def _apply_each(state: State, commands: Iterable[Command], log: list[d.Decision]) -> list[Any]:
+    answers: list[Any] = []
+    for command in commands:
+        try:
+            answers.append(apply(state, command, log))
+        except SchedulerError as error:
+            answers.append(error)
+    return answers
 
 
 def _stalled() -> NotReady:
