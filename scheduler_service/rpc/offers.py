@@ -59,6 +59,8 @@ class RunningOffer:
 
     def give(self, completions: Iterable[pb.CompleteRequest]) -> None:
         """Takes note of what it has completed."""
+        if not self._taken:
+            return
         for item in completions:
             tokens = self._taken.pop(item.lease_id, 0)
             if tokens:
