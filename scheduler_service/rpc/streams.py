@@ -148,7 +148,8 @@ class Stream(ABC, Generic[_IN, _OUT]):
 
     def _make_room(self) -> None:
         self._unsent = self._results = 0
-        self._room.set()
+        if not self._room.is_set():
+            self._room.set()
 
     def _collect(self) -> None:
         """Collects what there is to say; the writer goes on when it is durable."""

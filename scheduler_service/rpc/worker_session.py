@@ -12,11 +12,10 @@ it does not know of was lost on the way, and goes back too.
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.application import Application
-from scheduler_service.app.limits import BATCH_MAX, CREDITS_MAX
+from scheduler_service.app.limits import BATCH_MAX
 from scheduler_service.app.waiters import Parked
 from scheduler_service.app.workers import give_back, lost_leases
 from scheduler_service.core import commands as c
@@ -29,25 +28,25 @@ from scheduler_service.rpc.delivery import DISPATCH_BYTES, Delivery, split
 from scheduler_service.rpc.finishing import Finishing
 from scheduler_service.rpc.fleet import Fleet
 from scheduler_service.rpc.identity import Identity
-from scheduler_service.rpc.offers import RunningOffer, check_offer
-from scheduler_service.rpc.pulling import check_lease_duration, require_pull, stalled_by
+from scheduler_service.rpc.offers import RunningOffer
+from scheduler_service.rpc.pulling import require_pull, stalled_by
 from scheduler_service.rpc.renewing import Renewing
 from scheduler_service.rpc.streams import Stream, serve
-from scheduler_service.rpc.validate import Checks, nanoseconds
+from scheduler_service.rpc.validate import nanoseconds
+from scheduler_service.rpc.worker_message import check_message, is_usual
 
 _NONE, _DRAINING = d.EmptyReason.NONE, d.EmptyReason.DRAINING
 
-HELD_LEASES_MAX = 10_000
-"""Renewals in the first message of a resumed session."""
 
-
-@dataclass(slots=True)
 class _News:
     """What there is to say to a worker."""
 
-    reply: pb.WorkerSessionResponse = field(default_factory=pb.WorkerSessionResponse)
-    deliveries: list[Delivery] = field(default_factory=list)
-    any: bool = False
+    __slots__ = ("any", "deliveries", "reply")
+
+    def __init__(self) -> None:
+        self.reply = pb.WorkerSessionResponse()
+        self.deliveries: list[Delivery] = []
+        self.any = False
 
 
 class WorkerSessions:
@@ -85,7 +84,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         self._credits = 0
         self._lease_ns = 0
         self._news = _News()
-        self._sending = _News()
+        self._sending: _News | None = None
         self._parked: Parked | None = None
         self._told_reason = _NONE
         self._told_cancelled: set[str] = set()
@@ -95,33 +94,25 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
     def take(self, message: pb.WorkerSessionRequest) -> int:
         """Decides one message of the worker, in one turn."""
         first = not self._key
-        self._check(message, first=first)
+        usual = not first and is_usual(message, self._credits)
+        if not usual:
+            check_message(message, self._key, self._credits, self._desk.renewing)
         if first:
             self._open(message)
         worker = self._worker()
-        self._unpark()
-        news = self._news
-        if message.completions:
+        if self._parked is not None:
+            self._unpark()
+        news, completions = self._news, message.completions
+        count = len(completions)
+        if count:
             self._desk.finishing.complete_into(
-                news.reply.completion_results,
-                message.completions,
-                self.caller,
-                session_id=self._key,
+                news.reply.completion_results, completions, self.caller, session_id=self._key
             )
             news.any = True
-            self._offer.give(message.completions)
-        if message.HasField("lease_duration"):
-            self._lease_ns = nanoseconds(message.lease_duration)
-        if message.renewals:
-            results_of_renewals = self._desk.renewing.renew(
-                message.renewals, self.caller, worker=self._key, lease_duration_ns=self._lease_ns
-            )
-            news.reply.renewal_results.extend(results_of_renewals)
-            news.any = True
-        if message.session_id and first:
-            self._reconcile(message)
-        if message.HasField("offer"):
-            self._offer.state(message.offer)
+            self._offer.give(completions)
+        if not usual:
+            count += len(message.renewals)
+            self._take_unusual(message, first=first)
         if message.drain and not worker.draining:
             self.app.workers.drain([self._key], self.caller.name)
         self._credits += message.credits
@@ -130,28 +121,22 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
             self._ask()
         elif worker.provisional:
             self.app.engine.apply(self._command(0))
-        return len(message.completions) + len(message.renewals)
+        return count
 
-    def _check(self, x: pb.WorkerSessionRequest, *, first: bool) -> None:
-        checks = Checks()
-        if first and x.HasField("register") == bool(x.session_id):
-            checks.bad("session_id", "or register is required in the first message, and not both")
-        if not first and (x.HasField("register") or x.session_id not in {"", self._key}):
-            checks.bad("session_id", "cannot change; open another stream")
-        checks.id("session_id", x.session_id, required=False)
-        if x.credits:
-            checks.number("credits", x.credits, 0, CREDITS_MAX)
-            if self._credits + x.credits > CREDITS_MAX:
-                checks.bad("credits", f"must not come to more than {CREDITS_MAX} in all")
-        if x.HasField("offer"):
-            check_offer(x.offer, checks)
-        if len(x.completions) > BATCH_MAX:
-            found = len(x.completions)
-            checks.bad("completions", f"must have at most {BATCH_MAX} entries, has {found}")
-        limit = HELD_LEASES_MAX if first else BATCH_MAX
-        self._desk.renewing.check(x.renewals, checks, limit)
-        check_lease_duration(x, checks)
-        checks.done()
+    def _take_unusual(self, message: pb.WorkerSessionRequest, *, first: bool) -> None:
+        """Takes what few messages state: a lease duration, renewals, an offer."""
+        if message.HasField("lease_duration"):
+            self._lease_ns = nanoseconds(message.lease_duration)
+        if message.renewals:
+            renewed = self._desk.renewing.renew(
+                message.renewals, self.caller, worker=self._key, lease_duration_ns=self._lease_ns
+            )
+            self._news.reply.renewal_results.extend(renewed)
+            self._news.any = True
+        if message.session_id and first:
+            self._reconcile(message)
+        if message.HasField("offer"):
+            self._offer.state(message.offer)
 
     def _open(self, x: pb.WorkerSessionRequest) -> None:
         """Opens or resumes the session."""
@@ -309,7 +294,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
 
     def sent(self, _news: _News, /) -> None:
         """Takes note that all of it was handed to the transport."""
-        self._sending = _News()
+        self._sending = None
 
     def messages(self, news: _News) -> Iterable[pb.WorkerSessionResponse]:
         """Returns the messages that say it, none of them too large."""
@@ -336,8 +321,8 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         """Returns leases that were not confirmed, or were never sent whatever was confirmed."""
         worker = self.app.engine.state.workers.get(self._key)
         found = {} if worker is None else dict.fromkeys(worker.provisional)
-        for news in (self._news, self._sending):
-            for delivery in news.deliveries:
-                delivery.abandon()
-                found.update(dict.fromkeys(delivery.lease_ids))
+        sending = [] if self._sending is None else self._sending.deliveries
+        for delivery in (*self._news.deliveries, *sending):
+            delivery.abandon()
+            found.update(dict.fromkeys(delivery.lease_ids))
         return list(found)
