@@ -10,7 +10,7 @@ was dropped: it is cancelled, unless another call waits for it too.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from fairsched.v1 import scheduler_service_pb2 as pb
@@ -51,13 +51,30 @@ class _Followed:
     wake: Callable[[], None]
 
 
-@dataclass(slots=True)
 class _News:
     """What there is to say to a gateway."""
 
-    reply: pb.GatewaySessionResponse = field(default_factory=pb.GatewaySessionResponse)
-    events: list[tuple[_Key, Event]] = field(default_factory=list)
-    any: bool = False
+    __slots__ = ("any", "events", "reply")
+
+    def __init__(self) -> None:
+        self.reply = pb.GatewaySessionResponse()
+        self.events: list[tuple[_Key, Event]] = []
+        self.any = False
+
+
+def is_usual(x: pb.GatewaySessionRequest, credits_left: int) -> bool:
+    """Whether a message enqueues, completes, cancels and states credits only, and is good so far.
+
+    Args:
+        x: The message; its items are checked when they are taken, each by itself.
+        credits_left: Credits of the stream before it.
+    """
+    return not (
+        x.renewals
+        or x.HasField("lease_duration")
+        or not 0 <= x.credits <= CREDITS_MAX - credits_left
+        or max(len(x.enqueues), len(x.completions), len(x.cancels)) > BATCH_MAX
+    )
 
 
 class GatewaySessions:
@@ -101,7 +118,8 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
 
     def take(self, message: pb.GatewaySessionRequest) -> int:
         """Decides one message of the gateway, in one turn."""
-        self._check(message)
+        if not is_usual(message, self._credits):
+            self._check(message)
         reply, finishing = self._news.reply, self._desk.finishing
         if message.HasField("lease_duration"):
             self._lease_ns = nanoseconds(message.lease_duration)
