@@ -15,7 +15,7 @@ from scheduler_service.core import fold_config as fc
 from scheduler_service.core import timers
 from scheduler_service.core.charge import reach_of
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PredictedClass
-from scheduler_service.core.request import OLD_LEASES_MAX, Lease, Request
+from scheduler_service.core.request import OLD_LEASES_MAX, Lease, Past, Request
 from scheduler_service.core.state import Flow, Pool, State
 
 _LEASED: Final = d.RequestState.LEASED
@@ -224,7 +224,7 @@ def _lease_ended(state: State, x: d.LeaseEnded) -> None:
     assert lease is not None
     assert lease.lease_id == x.lease_id
     _drop_lease(state, pool, request)
-    state.old_leases[x.lease_id] = (x.pool, x.request_id)
+    state.old_leases[x.lease_id] = Past(x.pool, x.request_id)
     old = request.old_leases
     if len(old) >= OLD_LEASES_MAX:
         state.old_leases.pop(old[0], None)

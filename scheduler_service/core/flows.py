@@ -12,7 +12,7 @@ from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.gone import Gone
 from scheduler_service.core.held import HeldIndex
 from scheduler_service.core.policy import PredictedClass
-from scheduler_service.core.request import Request
+from scheduler_service.core.request import Past, Request
 from scheduler_service.core.state import Flow, Pool, State
 from scheduler_service.core.sweeping import sweep
 
@@ -207,10 +207,9 @@ def remember(state: State, pool: Pool, request: Request, how: RequestState, reas
     """Replaces an ended request by what is remembered of it, and forgets what is due."""
     lease = request.lease
     lease_id = "" if lease is None else lease.lease_id
-    past = request.old_leases
+    past = Past(pool.name, request.request_id, state.now_ns, lease_id, request.old_leases)
     if lease is not None:
-        past = (*past, lease_id)
-        state.old_leases[lease_id] = (pool.name, request.request_id)
+        state.old_leases[lease_id] = past
     pool.gone[request.request_id] = Gone(
         request.request_id,
         request.user_id,
@@ -227,7 +226,7 @@ def remember(state: State, pool: Pool, request: Request, how: RequestState, reas
         request.attempts,
         request.given_back,
     )
-    pool.forget_queue.append((state.now_ns, request.request_id, past))
+    pool.forget_queue.append(past)
     del pool.requests[request.request_id]
     forget_ended(state, pool)
 
@@ -237,14 +236,19 @@ def forget_ended(state: State, pool: Pool) -> None:
     queue, rules = pool.forget_queue, pool.rules
     limit_ns = state.now_ns - rules.retention_ns
     for _ in range(FORGOTTEN_AT_ONCE):
-        if not queue or (queue[0][0] > limit_ns and len(queue) <= rules.retention_count):
+        if not queue or (queue[0].end_ns > limit_ns and len(queue) <= rules.retention_count):
             return
-        end_ns, request_id, leases = queue.popleft()
-        gone = pool.gone.get(request_id)
-        if gone is not None and gone.end_ns == end_ns:
-            del pool.gone[request_id]
-        for lease_id in leases:
-            state.old_leases.pop(lease_id, None)
+        past = queue.popleft()
+        gone = pool.gone.get(past.request_id)
+        if gone is not None and gone.end_ns == past.end_ns:
+            del pool.gone[past.request_id]
+        forget_leases(state, past)
+
+
+def forget_leases(state: State, past: Past) -> None:
+    """Forgets the leases of a request that has ended."""
+    for lease_id in past.lease_ids():
+        state.old_leases.pop(lease_id, None)
 
 
 def remembered(pool: Pool, request_id: str, now_ns: int) -> Gone | None:

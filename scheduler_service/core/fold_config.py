@@ -94,9 +94,8 @@ def pool_deleted(state: State, x: d.PoolDeleted) -> None:
     """Forgets a pool and what was remembered for it."""
     pool = state.pools.pop(x.pool)
     state.gates.pop(x.pool, None)
-    for _, _, leases in pool.forget_queue:
-        for lease_id in leases:
-            state.old_leases.pop(lease_id, None)
+    for past in pool.forget_queue:
+        fl.forget_leases(state, past)
 
 
 def user_configured(state: State, x: d.UserConfigured) -> None:

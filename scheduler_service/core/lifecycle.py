@@ -20,7 +20,7 @@ from scheduler_service.core.errors import (
 from scheduler_service.core.flows import may_be_selected, quota_holder, remembered
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PoolMode, PredictedClass
 from scheduler_service.core.recording import after_leaving, record
-from scheduler_service.core.request import Request
+from scheduler_service.core.request import Past, Request
 from scheduler_service.core.state import Pool, State
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
 
 def _complete_late(state: State, x: c.Complete) -> c.Finished:
     """Answers a call on a lease that has ended: the first answer, or why it changes nothing."""
-    name, request_id = _known_old_lease(state, x.lease_id)
+    past = _known_old_lease(state, x.lease_id)
+    name, request_id = past.pool, past.request_id
     pool = state.pools[name]
     gone = pool.gone.get(request_id)
     if gone is not None and gone.lease_id == x.lease_id:
@@ -125,7 +126,7 @@ def _complete_late(state: State, x: c.Complete) -> c.Finished:
     raise _late(pool, request_id, x.lease_id)
 
 
-def _known_old_lease(state: State, lease_id: str) -> tuple[str, str]:
+def _known_old_lease(state: State, lease_id: str) -> Past:
     known = state.old_leases.get(lease_id)
     if known is None:
         raise Unknown("LEASE_UNKNOWN", f"There is no lease {lease_id!r}.", leaseId=lease_id)
@@ -289,8 +290,7 @@ def _renewal_problem(state: State, lease_id: str) -> str:
     known = state.old_leases.get(lease_id)
     if known is None:
         return "LEASE_UNKNOWN"
-    name, request_id = known
-    return _late(state.pools[name], request_id, lease_id).reason
+    return _late(state.pools[known.pool], known.request_id, lease_id).reason
 
 
 def cancel(state: State, x: c.Cancel, log: list[d.Decision]) -> c.Finished:

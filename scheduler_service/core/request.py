@@ -57,6 +57,40 @@ class Lease:
 
 @final
 @mypyc_attr(acyclic=True)
+class Past:
+    """Ids of a lease or a request that has ended, until they are forgotten.
+
+    Attributes:
+        pool: The pool.
+        request_id: The request.
+        end_ns: When the request ended; 0 before.
+        lease_id: The lease it ended under; empty if it had none.
+        older: Its leases before that.
+    """
+
+    __slots__ = ("end_ns", "lease_id", "older", "pool", "request_id")
+
+    def __init__(
+        self,
+        pool: str,
+        request_id: str,
+        end_ns: int = 0,
+        lease_id: str = "",
+        older: tuple[str, ...] = (),
+    ) -> None:
+        self.pool = pool
+        self.request_id = request_id
+        self.end_ns = end_ns
+        self.lease_id = lease_id
+        self.older = older
+
+    def lease_ids(self) -> tuple[str, ...]:
+        """Returns all its leases, the oldest first."""
+        return (*self.older, self.lease_id) if self.lease_id else self.older
+
+
+@final
+@mypyc_attr(acyclic=True)
 class Request:
     """A request that has not ended.
 
@@ -150,36 +184,37 @@ class Request:
         *,
         caller_bound: bool,
     ) -> None:
-        self.request_id = request_id
-        self.user_id = user_id
+        # In this order in memory: what a look at a queue reads stands together.
         self.sequence = sequence
-        self.cost = cost
+        self.newer: Request | None = None
+        self.older: Request | None = None
         self.predicted_class = predicted_class
+        self.enqueue_ns = enqueue_ns
+        self.user_id = user_id
         self.kv_tokens = kv_tokens
         self.labels = labels
-        self.enqueue_ns = enqueue_ns
-        self.expire_ns = expire_ns
-        self.content_digest = content_digest
-        self.payload_digest = payload_digest
-        self.payload_bytes = payload_bytes
-        self.prompt_tokens = prompt_tokens
-        self.output_cap_tokens = output_cap_tokens
-        self.expected_output_tokens = expected_output_tokens
-        self.caller_bound = caller_bound
+        self.cost = cost
+        self.request_id = request_id
         self.state: RequestState = RequestState.WAITING
         self.lease: Lease | None = None
         self.attempts: int = 0
-        self.failures: int = 0
-        self.overtakes: int = 0
+        self.expire_ns = expire_ns
+        self.first_dispatch_ns: int = 0
+        self.rule: Rule = Rule.FIRST_COME
+        self.counted: bool = False
         self.promoted: bool = False
         self.promoted_by_pool: bool = False
-        self.counted: bool = False
-        self.rule: Rule = Rule.FIRST_COME
+        self.caller_bound = caller_bound
+        self.overtakes: int = 0
+        self.failures: int = 0
         self.cancel_reason: str = ""
-        self.first_dispatch_ns: int = 0
+        self.content_digest = content_digest
+        self.prompt_tokens = prompt_tokens
+        self.output_cap_tokens = output_cap_tokens
+        self.expected_output_tokens = expected_output_tokens
+        self.payload_digest = payload_digest
+        self.payload_bytes = payload_bytes
         self.givers: tuple[tuple[str, int], ...] = ()
         self.last_error: str = ""
         self.old_leases: tuple[str, ...] = ()
         self.given_back: tuple[str, ...] = ()
-        self.newer: Request | None = None
-        self.older: Request | None = None

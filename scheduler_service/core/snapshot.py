@@ -17,7 +17,7 @@ from scheduler_service.core import timers
 from scheduler_service.core.decisions import Offer, RequestState, Rule, Turn
 from scheduler_service.core.gone import Gone
 from scheduler_service.core.policy import PoolMode, PoolPolicy, PredictedClass, UserSettings
-from scheduler_service.core.request import Lease, Request
+from scheduler_service.core.request import Lease, Past, Request
 from scheduler_service.core.state import Flow, Pool, State, Worker
 
 VERSION: Final = 1
@@ -238,7 +238,7 @@ def _pool_image(pool: Pool) -> PoolImage:
         sorted(pool.settings.items(), key=_first),
         [_request_image(r) for r in sorted(pool.requests.values(), key=_sequence)],
         sorted(pool.gone.values(), key=_sequence),
-        list(pool.forget_queue),
+        [(x.end_ns, x.request_id, x.lease_ids()) for x in pool.forget_queue],
         [_request_image(request) for request in pool.dead.values()],
         sorted(pool.reservations.items()),
         sorted(pool.ratios.items()),
@@ -319,10 +319,11 @@ def _restore_pool(state: State, image: PoolImage) -> None:
     for name, value in scalars.items():
         setattr(pool, name, bool(value) if isinstance(getattr(pool, name), bool) else value)
     pool.gone = {gone.request_id: gone for gone in image.gone}
-    pool.forget_queue.extend(image.forget_queue)
-    for _, request_id, lease_ids in image.forget_queue:
-        for lease_id in lease_ids:
-            state.old_leases[lease_id] = (pool.name, request_id)
+    for end_ns, request_id, lease_ids in image.forget_queue:
+        last = lease_ids[-1] if lease_ids else ""
+        past = Past(pool.name, request_id, end_ns, last, lease_ids[:-1])
+        pool.forget_queue.append(past)
+        state.old_leases.update(dict.fromkeys(lease_ids, past))
     pool.dead = {x.request_id: _request(x) for x in image.dead}
     pool.reservations = dict(image.reservations)
     pool.reserved_for = {request: worker for worker, request in image.reservations}
@@ -343,4 +344,4 @@ def _restore_requests(state: State, pool: Pool, requests: list[Request]) -> None
             pool.leased[request.request_id] = request
             state.leases[request.lease.lease_id] = (pool.name, request)
         for lease_id in request.old_leases:
-            state.old_leases[lease_id] = (pool.name, request.request_id)
+            state.old_leases[lease_id] = Past(pool.name, request.request_id)

@@ -21,7 +21,7 @@ from scheduler_service.core.policy import (
     PoolPolicy,
     UserSettings,
 )
-from scheduler_service.core.request import Request
+from scheduler_service.core.request import Past, Request
 from scheduler_service.core.rules import Rules
 from scheduler_service.core.windows import ReferenceSample, SlidingMax
 
@@ -133,7 +133,7 @@ class Pool:
         settings: Configuration of users.
         requests: Requests alive, by id.
         gone: Ended requests that are remembered, by id.
-        forget_queue: (end_ns, request_id, lease ids) in order of ending.
+        forget_queue: Ids of ended requests in order of ending.
         redelivery: (sequence, request id) of requests due again, oldest first.
         dead: Dead-lettered requests by id.
         reservations: Worker -> request id it is kept for; `reserved_for` is the inverse.
@@ -169,7 +169,7 @@ class Pool:
         self.requests: dict[str, Request] = {}
         self.leased: dict[str, Request] = {}
         self.gone: dict[str, Gone] = {}
-        self.forget_queue: deque[tuple[int, str, tuple[str, ...]]] = deque()
+        self.forget_queue: deque[Past] = deque()
         self.redelivery: list[tuple[int, str]] = []
         self.dead: dict[str, Request] = {}
         self.reservations: dict[str, str] = {}
@@ -250,7 +250,7 @@ class State:
         gates: Names of the pools in gate mode.
         workers: By session or name.
         leases: Live lease id -> (its pool's name, request).
-        old_leases: Ended lease id -> (pool, request id), for the retention time.
+        old_leases: Ended lease id -> what it was of, for the retention time.
         keys: (worker, idempotency key) of a call -> (pool, request id, lease id) it granted.
         key_queue: (time, key) in order of first use.
         timers: Heap of (time, request sequence, kind, pool, id).
@@ -268,7 +268,7 @@ class State:
         self.gates: dict[str, None] = {}
         self.workers: dict[str, Worker] = {}
         self.leases: dict[str, tuple[str, Request]] = {}
-        self.old_leases: dict[str, tuple[str, str]] = {}
+        self.old_leases: dict[str, Past] = {}
         self.keys: dict[tuple[str, str], tuple[tuple[str, str, str], ...]] = {}
         self.key_queue: deque[tuple[int, tuple[str, str]]] = deque()
         self.timers: list[tuple[int, int, int, str, str]] = []

@@ -165,7 +165,8 @@ class Finishing:
         if found is not None:
             name, user_id = found[0], found[1].user_id
         else:
-            name, request_id = state.old_leases.get(lease_id, ("", ""))
+            past = state.old_leases.get(lease_id)
+            name, request_id = ("", "") if past is None else (past.pool, past.request_id)
             pool = state.pools.get(name)
             gone = None if pool is None else pool.gone.get(request_id)
             request = None if pool is None else pool.requests.get(request_id)

@@ -35,7 +35,8 @@ _FAILURES = "failures = request.failures + (cause is d.LeaseEndCause.EXPIRED)"
 _LATE = "    found = state.leases.get(lease_id)\n    if found is None:\n        return"
 _STALE = """    found = state.leases.get(lease_id)
     if found is None and lease_id in state.old_leases:
-        name, request_id = state.old_leases[lease_id]
+        past = state.old_leases[lease_id]
+        name, request_id = past.pool, past.request_id
         held = state.pools[name].requests.get(request_id)
         found = None if held is None or held.lease is None else (name, held)
     if found is None:

@@ -268,8 +268,8 @@ FAULTS = [
         f"{E}::test_r129_how_long_an_id_is_remembered",
         (
             f"{CORE}/flows.py",
-            "and len(queue) <= rules.retention_count):\n            return\n        end_ns,",
-            "and len(queue) <= 10**9):\n            return\n        end_ns,",
+            "and len(queue) <= rules.retention_count):\n            return\n        past =",
+            "and len(queue) <= 10**9):\n            return\n        past =",
         ),
     ),
 ]
