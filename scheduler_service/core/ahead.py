@@ -82,8 +82,8 @@ def requests_ahead(pool: Pool, request: Request) -> int:
 def _by_tags(pool: Pool, request: Request) -> Ahead:
     flow = pool.flows[request.user_id]
     own, tag = own_before(pool, flow, request)
-    limits = limits_of(pool, request, tag)
-    reach = max(limits)
+    short_limit, long_limit = limits_of(pool, request, tag)
+    reach = max(short_limit, long_limit)
     index = pool.backlog.index
     in_reach: int = index.bisect_left((reach + 1, -1, ""))
     stride, steps = looks(pool, in_reach)
@@ -91,7 +91,8 @@ def _by_tags(pool: Pool, request: Request) -> Ahead:
     for _, _, user_id in one_in(stride, index, in_reach):
         visited += 1
         if user_id != flow.user_id:
-            found = _before(pool, pool.flows[user_id], request, limits, steps)
+            other = pool.flows[user_id]
+            found = _before(pool, other, request, short_limit, long_limit, steps)
             requests += found
             users += found > 0
     if visited < in_reach:
@@ -130,6 +131,8 @@ def own_before(pool: Pool, flow: Flow, request: Request, budget: int = BUDGET) -
     """Returns how many of the user's own requests go first, and the request's start tag."""
     tag = start = max(flow.meter, pool.virtual_time)
     count = 0
+    if flow.waiting == 1:  # it is the only one
+        return count, tag
     for other in in_order(pool, flow):
         if other is request:
             break
@@ -150,10 +153,17 @@ def _place_by_age(flow: Flow, request: Request) -> int:
     return flow.waiting * (request.sequence - oldest.sequence) // span
 
 
-def _before(pool: Pool, flow: Flow, request: Request, limits: tuple[int, int], steps: int) -> int:
+def _before(
+    pool: Pool, flow: Flow, request: Request, short_limit: int, long_limit: int, steps: int
+) -> int:
     """Returns how many requests of another user go first."""
-    start, reach = flow.meter, max(limits)
+    start, reach = flow.meter, max(short_limit, long_limit)
     found = 0
+    if flow.waiting == 1:  # as below, without a walk
+        only = flow.oldest()
+        assert only is not None
+        limit = short_limit if only.predicted_class is _SHORT else long_limit
+        return int(start < limit or (start == limit and _wins_tie(pool, only, request)))
     for seen, other in enumerate(in_order(pool, flow)):
         if start > reach:
             break
@@ -161,7 +171,7 @@ def _before(pool: Pool, flow: Flow, request: Request, limits: tuple[int, int], s
             mean = max((start - flow.meter) // seen, 1)
             left = min(flow.waiting - seen, (reach - start) // mean)
             return found + left * found // seen
-        limit = limits[0] if other.predicted_class is _SHORT else limits[1]
+        limit = short_limit if other.predicted_class is _SHORT else long_limit
         if start < limit or (start == limit and _wins_tie(pool, other, request)):
             found += 1
         start += charge_for(other.cost, flow.weight_milli)
