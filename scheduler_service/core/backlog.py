@@ -102,7 +102,7 @@ class Backlog:
             flow.place = ELIGIBLE
             return
         meter = flow.meter
-        if meter > self.edge and len(self.index) == 1:
+        if meter > self.edge and self.selectable == 1:
             self.edge = meter
         if meter <= self.edge:
             flow.place = ELIGIBLE

@@ -38,9 +38,9 @@ def check_band(pool: "Pool", dispatched: "Dispatched", flow: "Flow") -> None:
     """Asserts the band for the user just charged, and that `v` did not fall."""
     virtual_time = pool.virtual_time
     assert dispatched.virtual_time_before <= virtual_time, "v fell"
-    index = pool.backlog.index
-    if index:
-        assert virtual_time <= lowest(index)[0], "a selectable user is below v"
+    backlog = pool.backlog
+    if backlog.selectable:
+        assert virtual_time <= lowest(backlog.index)[0], "a selectable user is below v"
     assert flow.meter - virtual_time <= bound(pool), "a meter is above v + D + L"
 
 
