@@ -271,7 +271,10 @@ class Engine:
         await future
 
     def wake_when_durable(self, future: "asyncio.Future[None]") -> None:
-        """Settles `future` when `durable()` would return or raise; nobody else may settle it."""
+        """Settles `future`, which is pending, when `durable()` would return or raise.
+
+        It may be cancelled meanwhile.
+        """
         if self.failed is not None:
             future.set_exception(_stalled())
             return

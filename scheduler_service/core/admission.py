@@ -8,6 +8,7 @@ from scheduler_service.core import flows as fl
 from scheduler_service.core.errors import Conflict, LimitReached, Unknown
 from scheduler_service.core.held import share_of
 from scheduler_service.core.phrases import count_text
+from scheduler_service.core.policy import COST_MAX
 from scheduler_service.core.recording import record
 from scheduler_service.core.state import Pool, State
 
@@ -66,6 +67,7 @@ def enqueue(state: State, x: c.Enqueue, log: list[d.Decision]) -> c.Accepted:
     weight = fl.weight_of(pool, user_id) if flow is None else flow.weight_milli
     max_wait_ns = x.max_wait_ns or pool.policy.max_wait_ns
     cost, predicted_class = x.cost, x.predicted_class
+    assert 1 <= cost <= COST_MAX, "a cost that charges cannot be computed for"
     accepted = d.Accepted(
         now_ns,
         name,

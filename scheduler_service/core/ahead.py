@@ -27,6 +27,7 @@ from scheduler_service.core.charge import charge_for, slack_for
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.policy import ClassOrder, PredictedClass
 from scheduler_service.core.request import Request
+from scheduler_service.core.search import Key
 from scheduler_service.core.state import Flow, Pool
 
 BUDGET: Final = 2000
@@ -36,8 +37,6 @@ STEPS_MIN: Final = 8
 """Requests of one other user looked at, at least."""
 
 _NEVER: Final = 1 << 62
-
-_Key = tuple[int, int, str]
 
 _AA: Final = ClassOrder.AA
 _FCFS: Final = ClassOrder.FCFS
@@ -101,7 +100,7 @@ def _by_tags(pool: Pool, request: Request) -> Ahead:
     return Ahead(own + requests, users + (own > 0))
 
 
-def one_in(stride: int, index: SortedList[_Key], count: int) -> Iterator[_Key]:
+def one_in(stride: int, index: SortedList[Key], count: int) -> Iterator[Key]:
     """Yields one in `stride` of the first `count` entries, without a walk past the others."""
     if stride == 1:
         return islice(index, count)

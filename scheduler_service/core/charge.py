@@ -19,7 +19,7 @@ def charge_for(cost: int, weight_milli: int) -> int:
     dispatched for free.
 
     Args:
-        cost: Cost units, at least 1.
+        cost: Cost units, 1 … 10^9.
         weight_milli: Weight in thousandths, at least 1; 1000 is weight 1.
 
     Returns:
@@ -39,7 +39,7 @@ def slack_for(rules: Rules, cost_max: int) -> int:
 
     Args:
         rules: Of a policy with a finite slack.
-        cost_max: Largest cost among the recent charged dispatches, cost units; 0 if none.
+        cost_max: Largest cost among the recent charged dispatches, 0 … 10^9 cost units.
     """
     if rules.slack_kind is _ABSOLUTE:
         return rules.slack_micros

@@ -54,8 +54,10 @@ def move(index: "SortedList[Key]", old: Key, new: Key) -> None:
     source = place_of_key(maxes, old) if last else 0
     target = min(place_of_key(maxes, new), last) if last else 0
     part = parts[source]
+    at = 0 if part[0] == old else place_of_key(part, old)
+    assert part[at] == old, "the index lacks an entry"
     if source == target:
-        del part[0 if part[0] is old else place_of_key(part, old)]
+        del part[at]
         part.insert(place_of_key(part, new), new)
         maxes[source] = part[-1]
         return
@@ -64,7 +66,7 @@ def move(index: "SortedList[Key]", old: Key, new: Key) -> None:
         index.remove(old)
         index.add(new)
         return
-    del part[0 if part[0] is old else place_of_key(part, old)]
+    del part[at]
     other.insert(place_of_key(other, new), new)
     maxes[source], maxes[target] = part[-1], other[-1]
     positions: list[int] = layout._index

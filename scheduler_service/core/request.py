@@ -64,8 +64,8 @@ class Past:
         pool: The pool.
         request_id: The request.
         end_ns: When the request ended; 0 before.
-        lease_id: The lease it ended under; empty if it had none.
-        older: Its leases before that.
+        lease_id: The last of its leases; empty if it had none.
+        older: Those before it.
     """
 
     __slots__ = ("end_ns", "lease_id", "older", "pool", "request_id")

@@ -14,7 +14,7 @@ class SlidingMax:
     falling order.
 
     Complexity:
-        Amortised O(1) a push, O(1) to read.
+        Amortised O(1) a push, but for moving what is left when the oldest leaves; O(1) to read.
     """
 
     __slots__ = ("_numbers", "_pushed", "_size", "_values", "largest")

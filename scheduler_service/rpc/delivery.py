@@ -32,7 +32,7 @@ class Delivery:
     Args:
         engine: Where the answer came from.
         answer: It, in the turn it was given.
-        into: Where the messages go; they are complete after `prepare`.
+        into: Where the messages go; they are complete after `prepare` or `fill`.
 
     Attributes:
         lease_ids: Their leases.
@@ -81,9 +81,9 @@ class Delivery:
             NotReady: LOG_STALLED.
         """
         await self._engine.durable()
-        self.complete()
+        self.fill()
 
-    def complete(self) -> None:
+    def fill(self) -> None:
         """Completes the messages; their grants are durable, and so their payloads are there."""
         for message, future in self._payloads:
             payload = future.result()

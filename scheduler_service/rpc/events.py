@@ -139,7 +139,7 @@ class Follower:
             outlook.requests_ahead = ahead
             outlook.ClearField("expected_wait")
             if wait_ns >= 0:
-                outlook.expected_wait.CopyFrom(convert.duration(wait_ns))
+                convert.set_duration(outlook.expected_wait, wait_ns)
         self._waited = True
         outlook.state = number(request.state)
         shown = (int(request.state), outlook.requests_ahead)

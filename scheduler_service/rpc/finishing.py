@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 _REPEATED: Final = c.Existing.REPEATED
-_Complete: Final = c.Complete
 
 _OUTCOMES: Final = {int(value): value for value in Outcome}
 _NOT_STATED: Final = -1
@@ -58,7 +57,7 @@ class Finishing:
             Denied: LEASE_OF_OTHER_WORKER.
         """
         engine = self._engine
-        command = self._command(x, caller, "", engine.now_ns(), -1)
+        command = self._command(x, caller, "", engine.now_ns(), None)
         self.require_lease(caller, command.lease_id)
         done = engine.apply(command)
         answer = pb.CompleteResponse()
@@ -117,7 +116,12 @@ class Finishing:
         checks.done()
 
     def _command(
-        self, x: pb.CompleteRequest, caller: Identity, session_id: str, now_ns: int, index: int
+        self,
+        x: pb.CompleteRequest,
+        caller: Identity,
+        session_id: str,
+        now_ns: int,
+        index: int | None,
     ) -> c.Complete:
         """Returns the command of a completion; checks all of it by name where a field is unusual.
 
@@ -126,7 +130,7 @@ class Finishing:
             caller: Who states it.
             session_id: Session of the stream it came over, or empty.
             now_ns: Time of the command.
-            index: Its place among the completions of its call; -1 if it is the call.
+            index: Its place among the completions of its call; None if it is the call.
 
         Raises:
             InvalidCommand: Names every bad field.
@@ -138,13 +142,13 @@ class Finishing:
         known = lease_id in engine.state.leases or is_id(lease_id)
         usual = known and 0 <= prompt <= TOKENS_MAX and 0 <= output <= TOKENS_MAX
         if outcome is None or error or stated_id or not usual:
-            self._check(x, "" if index < 0 else f"completions[{index}].")
+            self._check(x, "" if index is None else f"completions[{index}].")
             outcome = _OUTCOMES[x.outcome]
         if not prompt and not usage.HasField("prompt_tokens"):
             prompt = _NOT_STATED
         if not output and not usage.HasField("output_tokens"):
             output = _NOT_STATED
-        return _Complete(
+        return c.Complete(
             now_ns=now_ns,
             nonce=engine.nonce(),
             peer=caller.name,

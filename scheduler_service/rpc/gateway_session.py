@@ -8,26 +8,24 @@ When the stream ends, a request whose turn it was waiting for is treated like on
 was dropped: it is cancelled, unless another call waits for it too.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.application import Application
-from scheduler_service.app.limits import BATCH_MAX, CREDITS_MAX
 from scheduler_service.core.errors import SchedulerError
 from scheduler_service.rpc import convert
 from scheduler_service.rpc.acquire import Refresher
 from scheduler_service.rpc.calls import Context, Runtime, peer_of
 from scheduler_service.rpc.events import Event, Follower
 from scheduler_service.rpc.finishing import Finishing
+from scheduler_service.rpc.gateway_message import check_message, is_usual
 from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.intake import Intake
-from scheduler_service.rpc.pulling import check_lease_duration
 from scheduler_service.rpc.renewing import Renewing
 from scheduler_service.rpc.streams import Stream, serve
-from scheduler_service.rpc.validate import Checks, nanoseconds
+from scheduler_service.rpc.validate import nanoseconds
 
 EVENTS_AT_ONCE = 1000
 """Events of one message."""
@@ -60,21 +58,6 @@ class _News:
         self.reply = pb.GatewaySessionResponse()
         self.events: list[tuple[_Key, Event]] = []
         self.any = False
-
-
-def is_usual(x: pb.GatewaySessionRequest, credits_left: int) -> bool:
-    """Whether a message enqueues, completes, cancels and states credits only, and is good so far.
-
-    Args:
-        x: The message; its items are checked when they are taken, each by itself.
-        credits_left: Credits of the stream before it.
-    """
-    return not (
-        x.renewals
-        or x.HasField("lease_duration")
-        or not 0 <= x.credits <= CREDITS_MAX - credits_left
-        or max(len(x.enqueues), len(x.completions), len(x.cancels)) > BATCH_MAX
-    )
 
 
 class GatewaySessions:
@@ -119,7 +102,7 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
     def take(self, message: pb.GatewaySessionRequest) -> int:
         """Decides one message of the gateway, in one turn."""
         if not is_usual(message, self._credits):
-            self._check(message)
+            check_message(message, self._credits, self._desk.renewing)
         reply, finishing = self._news.reply, self._desk.finishing
         if message.HasField("lease_duration"):
             self._lease_ns = nanoseconds(message.lease_duration)
@@ -143,23 +126,6 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
         )
         self._news.any = self._news.any or count > 0
         return count
-
-    def _check(self, x: pb.GatewaySessionRequest) -> None:
-        checks = Checks()
-        if x.credits:
-            checks.number("credits", x.credits, 0, CREDITS_MAX)
-            if self._credits + x.credits > CREDITS_MAX:
-                checks.bad("credits", f"must not come to more than {CREDITS_MAX} in all")
-        for name, items in (
-            ("enqueues", x.enqueues),
-            ("completions", x.completions),
-            ("cancels", x.cancels),
-        ):
-            if len(items) > BATCH_MAX:
-                checks.bad(name, f"must have at most {BATCH_MAX} entries, has {len(items)}")
-        self._desk.renewing.check(x.renewals, checks)
-        check_lease_duration(x, checks)
-        checks.done()
 
     def _enqueue(self, item: pb.SessionEnqueue, result: pb.EnqueueResult, path: str) -> None:
         try:
@@ -262,4 +228,4 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
         for key in list(islice(self._followed, LEAVES_PER_TURN)):
             self._leave(key, gone=True)
         if self._followed:
-            asyncio.get_running_loop().call_soon(self.close)
+            self.loop.call_soon(self.close)

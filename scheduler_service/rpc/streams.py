@@ -38,14 +38,17 @@ class Stream(ABC, Generic[_IN, _OUT]):
         app: The use cases.
         context: The call.
         caller: Who calls.
+
+    Attributes:
+        loop: The event loop.
     """
 
     def __init__(self, app: Application, context: Context, caller: Identity) -> None:
         self.app = app
         self.caller = caller
         self._context = context
-        self._loop = asyncio.get_running_loop()
-        self._due: asyncio.Future[None] = self._loop.create_future()
+        self.loop = asyncio.get_running_loop()
+        self._due: asyncio.Future[None] = self.loop.create_future()
         self._collected: _OUT | None = None
         self._idle = False
         self._room = asyncio.Event()
@@ -90,7 +93,7 @@ class Stream(ABC, Generic[_IN, _OUT]):
         """Has what there is to say collected at the end of the turn, unless the writer is busy."""
         if self._idle:
             self._idle = False
-            self._loop.call_soon(self._collect)
+            self.loop.call_soon(self._collect)
 
     def end(self, error: SchedulerError) -> None:
         """Ends the stream with an error, after what was collected."""
@@ -155,20 +158,23 @@ class Stream(ABC, Generic[_IN, _OUT]):
         """Collects what there is to say; the writer goes on when it is durable."""
         if self._due.done():
             return  # the writer has ended meanwhile
-        if self.has_news():
-            self._make_room()
-            self._collected = self.collect()
-            self.app.engine.wake_when_durable(self._due)
-        elif self._reading:
-            self._make_room()
-            self._idle = True
-        else:
-            self._due.set_result(None)
+        try:
+            if self.has_news():
+                self._make_room()
+                self._collected = self.collect()
+                self.app.engine.wake_when_durable(self._due)
+            elif self._reading:
+                self._make_room()
+                self._idle = True
+            else:
+                self._due.set_result(None)
+        except Exception as error:  # noqa: BLE001 - called back, it would end nothing: the writer does
+            self._due.set_exception(error)
 
     async def _write_all(self) -> None:
         write = self._context.write
         while True:
-            self._due = self._loop.create_future()
+            self._due = self.loop.create_future()
             self._collect()
             await self._due
             news, self._collected = self._collected, None

@@ -10,7 +10,6 @@ of a resumed session names in `renewals` every lease the worker holds: a lease o
 it does not know of was lost on the way, and goes back too.
 """
 
-import asyncio
 from collections.abc import Iterable
 
 from fairsched.v1 import scheduler_service_pb2 as pb
@@ -100,8 +99,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         if first:
             self._open(message)
         worker = self._worker()
-        if self._parked is not None:
-            self._unpark()
+        self._unpark()
         news, completions = self._news, message.completions
         count = len(completions)
         if count:
@@ -179,7 +177,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         """Looks at what has changed about the worker, in the turn of the decision."""
         self._tell_cancelled()
         self.wake()
-        asyncio.get_running_loop().call_soon(self._ask_again)
+        self.loop.call_soon(self._ask_again)
 
     def _tell_cancelled(self) -> None:
         """Tells the worker which of its requests to stop, each once."""
@@ -219,7 +217,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         if len(answer.granted) < asked:
             self._park(answer)
         elif self._credits > 0:
-            asyncio.get_running_loop().call_soon(self._ask_again)
+            self.loop.call_soon(self._ask_again)
 
     def _ask_again(self) -> None:
         """Asks for what the last batch left, or since what the worker is told may have changed."""
@@ -270,7 +268,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         self._parked = None
         self._answered(answer)
         if self._credits > 0 and answer.empty_reason is _NONE:
-            asyncio.get_running_loop().call_soon(self._ask_again)
+            self.loop.call_soon(self._ask_again)
         elif self._credits > 0:
             self._park(answer)
         self.wake()
@@ -299,7 +297,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
     def messages(self, news: _News) -> Iterable[pb.WorkerSessionResponse]:
         """Returns the messages that say it, none of them too large."""
         for delivery in news.deliveries:
-            delivery.complete()
+            delivery.fill()
         if any(delivery.with_payloads for delivery in news.deliveries):
             return split(news.reply, DISPATCH_BYTES)
         return (news.reply,)

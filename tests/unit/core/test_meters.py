@@ -50,3 +50,14 @@ def test_the_next_lowest_may_begin_a_part():
         del index[1]
     assert lowest(index) == (0, 0, "")
     assert next_lowest(index) == list(index)[1]
+
+
+@pytest.mark.parametrize("old", [(-1, 0, ""), (7, 0, "a"), (10_000, 0, "")])
+def test_what_is_not_there_cannot_be_moved(old):
+    """Nothing else is taken out in its place."""
+    index = SortedList((n, 0, "") for n in range(3000))
+
+    with pytest.raises((AssertionError, IndexError)):
+        move(index, old, (5, 5, ""))
+
+    assert len(index) == 3000
