@@ -50,18 +50,26 @@ class Backlog:
         return slice_
 
 
+_UNDER_WAY = {1: "", 2: ", two under way"}
+
+
+def _session(batch: int, window: int) -> str:
+    return f"worker session {batch}{_UNDER_WAY[window]}"
+
+
 @benchmark("worker-session", "Worker sessions on a backlog, durable, against echo RPCs")
 def worker_session(ctx: Context) -> None:
-    """16 workers, 10 and 50 items a message; and the same without sync, to see its share."""
+    """16 workers, 10 and 50 items a message; each waits for its answer, or keeps two under way."""
     echo, service = ctx.echo(), ctx.service()
     size = ctx.scale(400_000, 60_000)
     backlog = Backlog(ctx, service, size)
     ctx.say(f"  filling {size:,} requests")
     cells = [ctx.cell("echo c64", echo, "echo", callers=64)]
-    sizes = (10,) if ctx.quick else (1, 10, 50)
-    for batch in sizes:
-        options = {"workers": 16, "gateways": 0, "batch": batch}
-        cell = ctx.cell(f"worker session {batch}", service, "sessions", backlog.refill, **options)
+    shapes = ((10, 1),) if ctx.quick else ((1, 1), (10, 1), (10, 2), (50, 1), (50, 2))
+    for batch, window in shapes:
+        options = {"workers": 16, "gateways": 0, "batch": batch, "window": window}
+        name = _session(batch, window)
+        cell = ctx.cell(name, service, "sessions", backlog.refill, **options)
         measure = cell.measure
         cells.append(
             type(cell)(
@@ -76,13 +84,13 @@ def worker_session(ctx: Context) -> None:
         "Worker sessions, 16 streams, on a backlog",
         ["cell", "items/s", "x echo RPC/s", "messages/s", "CPU us/item"],
     )
-    for batch in sizes:
-        name = f"worker session {batch}"
+    for batch, window in shapes:
+        name = _session(batch, window)
         ratios = found.ratios(name, lifecycle_rate, "echo c64", rpc_rate)
         accept, goal = _ASKED.get(batch, (None, None))
         measure = ctx.results.add(
             "worker-session",
-            f"dispatch + complete a second, {batch} items a message",
+            f"dispatch + complete a second, {batch} items a message{_UNDER_WAY[window]}",
             ratios,
             "x echo",
             accept=accept,
