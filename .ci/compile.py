@@ -57,8 +57,8 @@ def modules(root: Path) -> list[Path]:
 
 def compile_modules(root: Path, out: Path) -> list[Path]:
     """Compiles the modules below `root`; returns the libraries, at their places below `out`."""
-    from mypyc.build import mypycify  # noqa: PLC0415 - not there yet when the builder loads this file
-    from setuptools import Distribution  # noqa: PLC0415 - to ask what it has to install
+    from mypyc.build import mypycify  # noqa: PLC0415 - installed after the builder asked this file for it
+    from setuptools import Distribution  # noqa: PLC0415 - as above
 
     with tempfile.TemporaryDirectory() as scratch:
         options = ["--config-file", str(root / ".ci" / "compile.ini"), "--cache-dir", scratch]

@@ -114,7 +114,7 @@ class MemoryStore:
         del self._groups[:count], self._ends[:count]
         return count
 
-    def upkeep(self, *, idle: bool) -> bool:  # noqa: ARG002 - a name of the port `Store`
+    def upkeep(self, *, idle: bool) -> bool:  # noqa: ARG002 - the port `Store` has it
         """Has nothing to do."""
         return False
 

@@ -102,8 +102,8 @@ def write_json(
 
 def write_parquet(path: Path, messages: Iterable[pb.Decision]) -> int:
     """Writes a Parquet table and returns how many rows it has; needs the extra `sim`."""
-    import pyarrow as pa  # noqa: PLC0415 - extra `sim`
-    import pyarrow.parquet as pq  # noqa: PLC0415 - extra `sim`
+    import pyarrow as pa  # noqa: PLC0415 - optional, of the extra `sim`
+    import pyarrow.parquet as pq  # noqa: PLC0415 - optional, of the extra `sim`
 
     schema, count = _schema(pa), 0
     with _whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:

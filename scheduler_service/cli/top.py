@@ -120,7 +120,7 @@ def top(
     rates = Rates()
     rates.add(take(session, name))
     if session.as_json or once:
-        time.sleep(interval)
+        time.sleep(interval)  # a rate is taken over this time; nothing else runs
         sample = take(session, name)
         rates.add(sample)
         if not session.json_or([sample.pool, *sample.users]):
@@ -136,7 +136,7 @@ def top(
                 except (errors.UnavailableError, errors.DeadlineError) as error:
                     text = f"{away.sentence(error, session.target)}\ntrying again …"
                     live.update(Text(text, style="red"), refresh=True)
-                time.sleep(interval)
+                time.sleep(interval)  # the screen stands still; Ctrl-C ends it
     except KeyboardInterrupt:
         return
 

@@ -63,11 +63,16 @@ class Service:
                 message = f"the service does not serve: {self._last_words()}"
                 raise ServiceError(message) from error
 
+    def _started(self) -> asyncio.subprocess.Process:
+        if self._process is None:
+            raise ServiceError("the service was not started")
+        return self._process
+
     async def kill(self) -> None:
         """Kills it without warning: SIGKILL."""
-        assert self._process is not None  # noqa: S101 - started
-        self._process.kill()
-        await self._process.wait()
+        process = self._started()
+        process.kill()
+        await process.wait()
 
     async def stop(self) -> None:
         """Stops it as an operator does: SIGTERM.
@@ -75,8 +80,7 @@ class Service:
         Raises:
             ServiceError: It does not end with exit code 0 in time.
         """
-        process = self._process
-        assert process is not None  # noqa: S101 - started
+        process = self._started()
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
         try:

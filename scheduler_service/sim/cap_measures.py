@@ -77,7 +77,7 @@ def _fairness(prefix: str, workload: Workload, log: RunLog, slack: dict[int, int
 
 
 def _error(prefix: str, charged: NDArray[np.float64], real: NDArray[np.float64]) -> Measures:
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     ratio, difference, total = charged / real, charged - real, float(real.sum())
     p50, p95 = np.percentile(ratio, (50, 95))
@@ -92,7 +92,7 @@ def _error(prefix: str, charged: NDArray[np.float64], real: NDArray[np.float64])
 
 
 def _errors(real: Workload, method: EstimatingCore) -> Measures:
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     charged, cost = np.asarray(method.charged, dtype=float), np.asarray(real.cost, dtype=float)
     heavy = np.isin(np.asarray(real.user), sorted(heavy_users(real)))
@@ -123,7 +123,7 @@ def _over_time(real: Workload, method: EstimatingCore) -> Measures:
 
 def _users(real: Workload, log: RunLog, method: EstimatingCore) -> Measures:
     """Returns each user's error and shares, and what went to the wrong users."""
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     rows = by_user(real, log)
     found = flat_by_user(rows)

@@ -109,7 +109,7 @@ def logarithmic(axis: Any) -> None:
 @contextmanager
 def any_script(texts: Sequence[str] = ()) -> Iterator[None]:
     """Draws and saves texts of any script within: no warnings, no formulas, fonts that fit."""
-    import matplotlib as mpl  # noqa: PLC0415 - extra `sim`
+    import matplotlib as mpl  # noqa: PLC0415 - optional, of the extra `sim`
 
     style: Any = {"text.parse_math": False, "font.family": [FONT]}
     if any(not _has(FONT, text) for text in texts):
@@ -121,7 +121,7 @@ def any_script(texts: Sequence[str] = ()) -> Iterator[None]:
 
 
 def _has(font: str, text: str) -> bool:
-    from matplotlib import font_manager  # noqa: PLC0415 - extra `sim`
+    from matplotlib import font_manager  # noqa: PLC0415 - optional, of the extra `sim`
 
     glyphs = font_manager.get_font(font_manager.findfont(font)).get_charmap()
     return all(ord(c) in glyphs or c.isspace() for c in text)
@@ -130,7 +130,7 @@ def _has(font: str, text: str) -> bool:
 @lru_cache(maxsize=1)
 def _found() -> tuple[str, ...]:
     """Returns the fonts of this machine that have other scripts."""
-    from matplotlib import font_manager  # noqa: PLC0415 - extra `sim`
+    from matplotlib import font_manager  # noqa: PLC0415 - optional, of the extra `sim`
 
     there = {font.name for font in font_manager.fontManager.ttflist}
     return tuple(font for font in _WIDE_FONTS if font in there)

@@ -44,7 +44,7 @@ def read_any(path: Path, pool: str = "") -> list[Row]:
     if suffix in {".jsonl", ".ndjson"}:
         return rows_of(_json_lines(path), path, pool)
     if suffix == ".parquet":
-        import pyarrow.parquet as pq  # noqa: PLC0415 - extra `sim`
+        import pyarrow.parquet as pq  # noqa: PLC0415 - optional, of the extra `sim`
 
         if set(_KIND_KEYS) & set(pq.read_schema(path).names):
             records = pq.read_table(path).to_pylist()

@@ -48,7 +48,7 @@ def waits_s(workload: Workload, log: RunLog) -> NDArray[np.float64]:
 
 
 def _since_arrival_s(workload: Workload, event_ns: list[int]) -> NDArray[np.float64]:
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     event = np.asarray(event_ns, dtype=np.int64)
     wait = (event - np.asarray(workload.arrival_ns, dtype=np.int64)) / NS_PER_SECOND
@@ -57,7 +57,7 @@ def _since_arrival_s(workload: Workload, event_ns: list[int]) -> NDArray[np.floa
 
 
 def _distribution(name: str, values: NDArray[np.float64]) -> Measures:
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     values = values[~np.isnan(values)]
     if not len(values):
@@ -70,7 +70,7 @@ def _distribution(name: str, values: NDArray[np.float64]) -> Measures:
 
 def latency(workload: Workload, log: RunLog) -> Measures:
     """Returns mean, P50, P90 and P99 of wait and time to first token, by group."""
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     long = np.asarray(workload.long, dtype=bool)
     groups = {"": np.ones(len(workload), dtype=bool), "short_": ~long, "long_": long}
@@ -189,7 +189,7 @@ class UserRow:
 
 def by_user(workload: Workload, log: RunLog) -> list[UserRow]:
     """Returns one row a user, the ones with the largest cost first."""
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     shares = ideal_shares(workload, log)
     total = max(sum(shares.got), 1.0)

@@ -84,7 +84,7 @@ def _x(cell: Cell) -> float:
 
 
 def _pyplot() -> Any:
-    import matplotlib as mpl  # noqa: PLC0415 - extra `sim`
+    import matplotlib as mpl  # noqa: PLC0415 - optional, of the extra `sim`
 
     mpl.use("Agg")
     mpl.rcParams.update(

@@ -121,7 +121,7 @@ def calibrate(workload: Workload, log: RunLog, shape: EngineShape) -> ServiceFit
         log: A finished run over it.
         shape: The engine of the run.
     """
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     prompt, response = np.asarray(workload.prompt), np.asarray(workload.response)
     service = (np.asarray(log.finish_ns) - np.asarray(log.start_ns)) / NS_PER_SECOND

@@ -19,8 +19,8 @@ def write_table(folder: Path, name: str, rows: Sequence[dict[str, Any]]) -> None
         name: File name without its end.
         rows: Records; missing fields are empty.
     """
-    import pyarrow as pa  # noqa: PLC0415 - extra `sim`
-    import pyarrow.parquet as pq  # noqa: PLC0415 - extra `sim`
+    import pyarrow as pa  # noqa: PLC0415 - optional, of the extra `sim`
+    import pyarrow.parquet as pq  # noqa: PLC0415 - optional, of the extra `sim`
 
     if not rows:
         return

@@ -126,7 +126,7 @@ def read_parquet(path: Path) -> list[Row]:
     Raises:
         TraceError: As `read_csv`.
     """
-    import pyarrow.parquet as pq  # noqa: PLC0415 - extra `sim`
+    import pyarrow.parquet as pq  # noqa: PLC0415 - optional, of the extra `sim`
 
     table = pq.read_table(path)
     columns = _columns(table.column_names, path)

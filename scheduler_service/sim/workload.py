@@ -36,7 +36,7 @@ _ARRIVALS, _SIZES, _FLIPS, _USERS = range(4)
 
 
 def _generator(seed: int, stream: int) -> np.random.Generator:
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, stream])))
 
@@ -55,7 +55,7 @@ def label(
     Returns:
         One flag a request, and the cutoff in tokens; a request is long when above it.
     """
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     size = np.asarray(response)
     if by == "work":
@@ -81,7 +81,7 @@ def flip_labels(
     Source:
         QBA §IV-A6.
     """
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     truth = np.asarray(long, dtype=bool)
     draw = _generator(seed, _FLIPS).random(len(truth))
@@ -92,7 +92,7 @@ def flip_labels(
 
 def _sizes(rng: np.random.Generator, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns prompt and response tokens of the paper's stream."""
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     normal = rng.normal(_PROMPT_MEAN, _PROMPT_DEVIATION, count)
     pareto = _PARETO_MINIMUM * (1.0 + rng.pareto(_PARETO_SHAPE, count))
@@ -125,7 +125,7 @@ def synthetic(
     Returns:
         The stream; cost is prompt plus response tokens.
     """
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     gaps = _generator(seed, _ARRIVALS).standard_exponential(count)
     arrival = np.round(np.cumsum(gaps) * (NS_PER_SECOND / rate)).astype(np.int64)
@@ -183,7 +183,7 @@ def several_users(
     Returns:
         The stream; user 0 is the heavy one, `heavy`.
     """
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     mix = mix or UserMix()
     base = synthetic(seed, rate, count, by=by)

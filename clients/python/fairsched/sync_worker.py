@@ -316,9 +316,8 @@ class Worker:
         last, backoff = time.monotonic() + LAST_REPORT_S, Backoff()
         while self._completions and time.monotonic() < last:
             if not self._report():
-                time.sleep(
-                    backoff.pause()
-                )  # all others have ended: none could wake it; it ends at `last`
+                # All other threads have ended, so none could wake this one; it ends at `last`.
+                time.sleep(backoff.pause())
 
 
 @contextlib.contextmanager

@@ -229,7 +229,7 @@ def _table2_notes(
     specs: dict[tuple[str, str, int], RunSpec],
     windows: int,
 ) -> list[str]:
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     mean = {(row.label, row.line): row.ours[0] for row in rows}
     gain = {by: 1 - mean[by, "PSF"] / mean[by, "FCFS"] for by in ("response", "work")}

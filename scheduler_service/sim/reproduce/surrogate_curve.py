@@ -41,7 +41,7 @@ def curve(fit: ServiceFit, values: Lookup) -> list[Cell]:
         fit: Service times.
         values: Results that hold the promoted fractions (`fig2_phi`).
     """
-    import numpy as np  # noqa: PLC0415 - extra `sim`
+    import numpy as np  # noqa: PLC0415 - optional, of the extra `sim`
 
     measure = FIG2_PHI.measures[0]
     cells = []
