@@ -38,17 +38,10 @@ def check_message(x: pb.GatewaySessionRequest, credits_left: int, renewing: Rene
         InvalidCommand: Names every bad field.
     """
     checks = Checks()
-    if x.credits:
-        checks.number("credits", x.credits, 0, CREDITS_MAX)
-        if credits_left + x.credits > CREDITS_MAX:
-            checks.bad("credits", f"must not come to more than {CREDITS_MAX} in all")
-    for name, items in (
-        ("enqueues", x.enqueues),
-        ("completions", x.completions),
-        ("cancels", x.cancels),
-    ):
-        if len(items) > BATCH_MAX:
-            checks.bad(name, f"must have at most {BATCH_MAX} entries, has {len(items)}")
+    checks.credits(x.credits, credits_left)
+    checks.entries("enqueues", len(x.enqueues), BATCH_MAX)
+    checks.entries("completions", len(x.completions), BATCH_MAX)
+    checks.entries("cancels", len(x.cancels), BATCH_MAX)
     renewing.check(x.renewals, checks)
     check_lease_duration(x, checks)
     checks.done()

@@ -226,9 +226,7 @@ class Pulling:
             wait_ns = checks.duration("wait_duration", x.wait_duration, 0, limit)
         lease_ns = check_lease_duration(x, checks)
         checks.id("idempotency_key", x.idempotency_key, required=False)
-        if len(x.completions) > BATCH_MAX:
-            found = len(x.completions)
-            checks.bad("completions", f"must have at most {BATCH_MAX} entries, has {found}")
+        checks.entries("completions", len(x.completions), BATCH_MAX)
         checks.done()
         session: Worker | None = None
         if x.session_id:

@@ -31,8 +31,7 @@ class Renewing:
         self, items: Sequence[pb.LeaseRenewal], checks: Checks, limit: int = BATCH_MAX
     ) -> None:
         """Checks the renewals of a call."""
-        if len(items) > limit:
-            checks.bad("renewals", f"must have at most {limit} entries, has {len(items)}")
+        if not checks.entries("renewals", len(items), limit):
             return
         for index, item in enumerate(items):
             checks.id(f"renewals[{index}].lease_id", item.lease_id)

@@ -231,5 +231,4 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
 def _check_batch(field: str, count: int, checks: Checks) -> None:
     if count == 0:
         checks.bad(field, "is required")
-    elif count > BATCH_MAX:
-        checks.bad(field, f"must have at most {BATCH_MAX} entries, has {count}")
+    checks.entries(field, count, BATCH_MAX)

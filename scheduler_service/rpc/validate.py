@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from scheduler_service.app.limits import ID_BYTES_MAX
+from scheduler_service.app.limits import CREDITS_MAX, ID_BYTES_MAX
 from scheduler_service.core.errors import InvalidCommand
 from scheduler_service.core.policy import SECOND_NS
 
@@ -65,13 +65,25 @@ class Checks:
     def ids(self, field: str, texts: Iterable[str], count_max: int) -> tuple[str, ...]:
         """Checks a list of ids and returns it."""
         found = tuple(texts)
-        if len(found) > count_max:
-            self.bad(field, f"must have at most {count_max} entries, has {len(found)}")
+        if not self.entries(field, len(found), count_max):
             return found[:count_max]
         for index, text in enumerate(found):
             if not is_id(text):
                 self.id(f"{field}[{index}]", text)
         return found
+
+    def entries(self, field: str, count: int, count_max: int) -> bool:
+        """Checks how many entries a list has; returns whether they are few enough."""
+        if count > count_max:
+            self.bad(field, f"must have at most {count_max} entries, has {count}")
+        return count <= count_max
+
+    def credits(self, stated: int, left: int) -> None:
+        """Checks the credits of one message of a stream that has `left` of them."""
+        if stated:
+            self.number("credits", stated, 0, CREDITS_MAX)
+            if left + stated > CREDITS_MAX:
+                self.bad("credits", f"must not come to more than {CREDITS_MAX} in all")
 
     def text(self, field: str, text: str, bytes_max: int) -> str:
         """Checks free text and returns it."""
@@ -128,8 +140,7 @@ class Checks:
         self, field: str, values: Sequence[int], known: Iterable[int], count_max: int
     ) -> None:
         """Checks a list of numbers of an enum, none of them unspecified."""
-        if len(values) > count_max:
-            self.bad(field, f"must have at most {count_max} entries, has {len(values)}")
+        if not self.entries(field, len(values), count_max):
             return
         for index, value in enumerate(values):
             self.enum(f"{field}[{index}]", value, known, required=True)

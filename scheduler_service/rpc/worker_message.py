@@ -53,15 +53,10 @@ def check_message(
     if not first and (x.HasField("register") or x.session_id not in {"", session_id}):
         checks.bad("session_id", "cannot change; open another stream")
     checks.id("session_id", x.session_id, required=False)
-    if x.credits:
-        checks.number("credits", x.credits, 0, CREDITS_MAX)
-        if credits_left + x.credits > CREDITS_MAX:
-            checks.bad("credits", f"must not come to more than {CREDITS_MAX} in all")
+    checks.credits(x.credits, credits_left)
     if x.HasField("offer"):
         check_offer(x.offer, checks)
-    if len(x.completions) > BATCH_MAX:
-        found = len(x.completions)
-        checks.bad("completions", f"must have at most {BATCH_MAX} entries, has {found}")
+    checks.entries("completions", len(x.completions), BATCH_MAX)
     renewing.check(x.renewals, checks, HELD_LEASES_MAX if first else BATCH_MAX)
     check_lease_duration(x, checks)
     checks.done()
