@@ -5,31 +5,31 @@ the tie is 0, so the order is the article's `(S, user_id)`; else it is the user'
 request, so that the first entry is "the smallest S, ties: older request".
 
 With a finite slack the users are split at the edge `smallest S + D`: those within it are ELIGIBLE
-and have their class heads in age-ordered heaps; those past it are BEYOND, in a heap by
-`(S, user_id)`.  The edge mostly rises, and users come in as it passes them.  When it falls (D
-fell, or a user joined at `v`), users past it are moved out when they are met.  Who joins within
-the last edge, or is the first to join, is taken in at once: however many come while nobody is
-served, the next selection finds them in.  Heap entries are validated when they come to the top, so
-whatever made them void needs no search.
+and have their class heads in age-ordered heaps; those past it are BEYOND, where the index finds
+them.  The edge mostly rises, and users come in as it passes them.  When it falls (D fell, or a user
+joined at `v`), users past it are moved out when they are met.  Who joins within the last edge, or
+is the first to join, is taken in at once: however many come while nobody is served, the next
+selection finds them in.  Heads are validated when they come to the top, so whatever made them void
+needs no search.
 
 Nothing here states anything that `State` does not: it can be rebuilt from the flows at any time.
 
 Invariants:
     A flow's key is in the index exactly while its place is not OUT and meters are charged.
     Every selectable user with S at or below the last edge is ELIGIBLE after `advance`.
+    No user that is BEYOND has an S below `_nearest`.
 
 Source:
     SFQ §7.1 (ordered set keyed by meter and user id).
 """
 
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from sortedcontainers import SortedList
 
-from scheduler_service.core.meters import move
+from scheduler_service.core.heads import Heads
+from scheduler_service.core.meters import move, users_between
 from scheduler_service.core.policy import PoolPolicy, PredictedClass, WithinUser
-from scheduler_service.core.sweeping import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,12 +44,7 @@ BEYOND: Final = 2
 
 _NO_EDGE: Final = 1 << 63
 
-_SWEPT_ABOVE: Final = 64
-_ANEW_ABOVE: Final = 8
-
 _SHORT: Final = PredictedClass.SHORT
-
-_Heap = list[tuple[int, str]]
 
 
 class Backlog:
@@ -60,12 +55,10 @@ class Backlog:
     """
 
     __slots__ = (
-        "_beyond",
-        "_beyond_place",
         "_debtors",
         "_flows",
-        "_head_places",
         "_longs",
+        "_nearest",
         "_shorts",
         "charged",
         "edge",
@@ -83,12 +76,10 @@ class Backlog:
         self.index: SortedList[Key] = SortedList()
         self.edge = -1 if self.charged else _NO_EDGE
         self.selectable = 0
-        self._beyond_place = 0
-        self._head_places = [0, 0, 0]
-        self._beyond: list[tuple[int, str]] = []
-        self._shorts: list[tuple[int, str]] = []
-        self._longs: list[tuple[int, str]] = []
-        self._debtors: list[tuple[int, str]] = []
+        self._nearest = _NO_EDGE
+        self._shorts = Heads()
+        self._longs = Heads()
+        self._debtors = Heads()
 
     def join(self, flow: "Flow") -> None:
         """Makes `flow`, which has a waiting request, selectable."""
@@ -108,7 +99,7 @@ class Backlog:
             flow.place = ELIGIBLE
             self._push_heads(flow)
         else:
-            self._push_beyond(flow)
+            self._move_out(flow)
 
     def leave(self, flow: "Flow") -> None:
         """Makes `flow` not selectable."""
@@ -141,27 +132,29 @@ class Backlog:
             if meter <= self.edge:
                 self._push_head(flow, changed)
             else:
-                self._push_beyond(flow)
+                self._move_out(flow)
         elif old[0] != meter:
-            self._push_beyond(flow)
+            self._move_out(flow)
 
     def owe(self, flow: "Flow") -> None:
         """Follows a promotion debt that `flow` has earned or got back."""
         if flow.place == ELIGIBLE and not self.user_by_user:
             long = self.long_of(flow)
             if long is not None:
-                self._push(self._debtors, long)
+                self._add(self._debtors, flow, long)
 
     def advance(self, edge: int) -> None:
         """Takes in every user whose meter is at or below `edge` (micro cost units)."""
         self.edge = edge
-        beyond = self._beyond
-        while beyond and beyond[0][0] <= edge:
-            meter, user_id = heappop(beyond)
-            flow = self._flows.get(user_id)
-            if flow is not None and flow.place == BEYOND and flow.meter == meter:
+        if edge < self._nearest:
+            return
+        users, above = users_between(self.index, self._nearest, edge)
+        for user_id in users:
+            flow = self._flows[user_id]
+            if flow.place == BEYOND:
                 flow.place = ELIGIBLE
                 self._push_heads(flow)
+        self._nearest = _NO_EDGE if above < 0 else above
 
     def short_of(self, flow: "Flow") -> "Request | None":
         """Returns the predicted-short candidate of `flow`."""
@@ -179,17 +172,18 @@ class Backlog:
 
     def oldest_short(self) -> "tuple[Flow, Request] | None":
         """Returns the oldest short candidate among the eligible users."""
-        heap, flows = self._shorts, self._flows
+        heads = self._shorts
+        heap, flows = heads.heap, heads.flows
         while heap:
-            sequence, user_id = heap[0]
-            flow = flows.get(user_id)
-            if flow is not None and flow.place == ELIGIBLE:
+            sequence = heap[0]
+            flow = flows[sequence]
+            if flow.place == ELIGIBLE:
                 head = self.short_of(flow) if self.fifo else flow.oldest_short
                 if head is not None and head.sequence == sequence:
                     if flow.meter <= self.edge:
                         return flow, head
-                    self._push_beyond(flow)
-            heappop(heap)
+                    self._move_out(flow)
+            heads.pop()
         return None
 
     def oldest_long(self) -> "tuple[Flow, Request] | None":
@@ -198,14 +192,14 @@ class Backlog:
 
     def oldest_debtor_long(self) -> "tuple[Flow, Request] | None":
         """Returns the oldest long candidate of an eligible user that may be promoted."""
-        return self._oldest_long(self._debtors, owing=True) if self._debtors else None
+        return self._oldest_long(self._debtors, owing=True) if self._debtors.heap else None
 
-    def _oldest_long(self, heap: _Heap, *, owing: bool) -> "tuple[Flow, Request] | None":
-        flows = self._flows
+    def _oldest_long(self, heads: Heads, *, owing: bool) -> "tuple[Flow, Request] | None":
+        heap, flows = heads.heap, heads.flows
         while heap:
-            sequence, user_id = heap[0]
-            flow = flows.get(user_id)
-            if flow is not None and flow.place == ELIGIBLE:
+            sequence = heap[0]
+            flow = flows[sequence]
+            if flow.place == ELIGIBLE:
                 head = self.long_of(flow) if self.fifo else flow.oldest_long
                 if (
                     head is not None
@@ -214,25 +208,23 @@ class Backlog:
                 ):
                     if flow.meter <= self.edge:
                         return flow, head
-                    self._push_beyond(flow)
-            heappop(heap)
+                    self._move_out(flow)
+            heads.pop()
         return None
 
     def aged_order(self, which: str, limit: int) -> "list[tuple[Flow, Request]]":
         """Returns up to `limit` eligible candidates by age: "shorts", "longs" or "debtors"."""
-        top, heap = {
+        top, heads = {
             "shorts": (self.oldest_short, self._shorts),
             "longs": (self.oldest_long, self._longs),
             "debtors": (self.oldest_debtor_long, self._debtors),
         }[which]
         found: list[tuple[Flow, Request]] = []
         while len(found) < limit and (head := top()) is not None:
-            entry = heappop(heap)
-            while heap and heap[0] == entry:
-                heappop(heap)
+            heads.pop()
             found.append(head)
-        for _, request in found:
-            heappush(heap, (request.sequence, request.user_id))
+        for flow, request in found:
+            heads.add(request.sequence, flow)
         return found
 
     def past_edge(self, edge: int, reach: int) -> "Iterator[Flow]":
@@ -261,49 +253,38 @@ class Backlog:
         else:
             short, long = flow.oldest_short, flow.oldest_long
         if short is not None:
-            self._push(self._shorts, short)
+            self._add(self._shorts, flow, short)
         if long is not None:
-            self._push(self._longs, long)
+            self._add(self._longs, flow, long)
             if flow.promotion_debt:
-                self._push(self._debtors, long)
+                self._add(self._debtors, flow, long)
 
     def _push_head(self, flow: "Flow", changed: PredictedClass) -> None:
         if self.fifo:
             self._push_heads(flow)
         elif changed is _SHORT:
             if flow.oldest_short is not None:
-                self._push(self._shorts, flow.oldest_short)
+                self._add(self._shorts, flow, flow.oldest_short)
         elif flow.oldest_long is not None:
-            self._push(self._longs, flow.oldest_long)
+            self._add(self._longs, flow, flow.oldest_long)
             if flow.promotion_debt:
-                self._push(self._debtors, flow.oldest_long)
+                self._add(self._debtors, flow, flow.oldest_long)
 
-    def _push_beyond(self, flow: "Flow") -> None:
+    def _add(self, heads: Heads, flow: "Flow", request: "Request") -> None:
+        heads.add(request.sequence, flow)
+        if heads.many(self.selectable):
+            short = heads is self._shorts
+            heads.shrink(self._is_no_short if short else self._is_no_long)
+
+    def _is_no_short(self, sequence: int, flow: "Flow") -> bool:
+        head = self.short_of(flow) if flow.place == ELIGIBLE else None
+        return head is None or head.sequence != sequence
+
+    def _is_no_long(self, sequence: int, flow: "Flow") -> bool:
+        head = self.long_of(flow) if flow.place == ELIGIBLE else None
+        return head is None or head.sequence != sequence
+
+    def _move_out(self, flow: "Flow") -> None:
+        """Leaves `flow`, which is past the edge, to the index until the edge has come to it."""
         flow.place = BEYOND
-        beyond = self._beyond
-        heappush(beyond, (flow.meter, flow.user_id))
-        if len(beyond) > _SWEPT_ABOVE + 2 * self.selectable:
-            self._beyond_place = sweep(beyond, self._beyond_place, self._is_not_beyond)
-            if len(beyond) > _SWEPT_ABOVE + _ANEW_ABOVE * self.selectable:
-                beyond[:] = [x for x in sorted(set(beyond)) if not self._is_not_beyond(x)]
-
-    def _is_not_beyond(self, entry: tuple[int, str]) -> bool:
-        flow = self._flows.get(entry[1])
-        return flow is None or flow.place != BEYOND or flow.meter != entry[0]
-
-    def _push(self, heap: _Heap, request: "Request") -> None:
-        heappush(heap, (request.sequence, request.user_id))
-        if len(heap) > _SWEPT_ABOVE + 2 * self.selectable:
-            which = 0 if heap is self._shorts else 1 if heap is self._longs else 2
-            place = self._head_places[which]
-            self._head_places[which] = sweep(heap, place, lambda x: not self._is_head(heap, x))
-            # What is not void can be there more than once: users that went beyond and came back.
-            if len(heap) > _SWEPT_ABOVE + _ANEW_ABOVE * self.selectable:
-                heap[:] = [entry for entry in sorted(set(heap)) if self._is_head(heap, entry)]
-
-    def _is_head(self, heap: _Heap, entry: tuple[int, str]) -> bool:
-        flow = self._flows.get(entry[1])
-        if flow is None or flow.place != ELIGIBLE:
-            return False
-        head = self.short_of(flow) if heap is self._shorts else self.long_of(flow)
-        return head is not None and head.sequence == entry[0]
+        self._nearest = min(self._nearest, flow.meter)

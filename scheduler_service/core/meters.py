@@ -1,9 +1,10 @@
 """The `(S, tie, user_id)` index: a `SortedList`, and what a selection asks of it.
 
-A dispatch looks at the first two entries and moves one.  Through the list's own methods that takes
-seven calls of interpreted code, the largest part of a decision.  The functions here do the same to
-what it is made of: `_lists`, parts of some hundred to two thousand entries one after the other, and
-`_maxes`, the last entry of each.  What changes how it is parted they leave to its methods.
+A dispatch looks at the first two entries, at those that the window has come to, and moves one.
+Through the list's own methods that takes seven calls of interpreted code, the largest part of a
+decision.  The functions here do the same to what it is made of: `_lists`, parts of some hundred to
+two thousand entries one after the other, and `_maxes`, the last entry of each.  What changes how it
+is parted they leave to its methods.
 """
 
 # ruff: noqa: SLF001 - the layout is the library's, unchanged for years; a test compares the outcome
@@ -39,6 +40,31 @@ def next_lowest(index: "SortedList[Key]") -> Key:
     parts: list[list[Key]] = layout._lists
     part = parts[0]
     return part[1] if len(part) > 1 else parts[1][0]
+
+
+def users_between(index: "SortedList[Key]", low: int, high: int) -> tuple[list[str], int]:
+    """Returns the users with `low <= S <= high`, in order, and the next S after them; else -1.
+
+    Complexity:
+        O(log n) and O(1) a user.
+    """
+    layout: Any = index
+    parts: list[list[Key]] = layout._lists
+    maxes: list[Key] = layout._maxes
+    first: Key = (low, -1, "")
+    found: list[str] = []
+    number = place_of_key(maxes, first)
+    at = place_of_key(parts[number], first) if number < len(parts) else 0
+    while number < len(parts):
+        part = parts[number]
+        while at < len(part):
+            meter, _, user_id = part[at]
+            if meter > high:
+                return found, meter
+            found.append(user_id)
+            at += 1
+        number, at = number + 1, 0
+    return found, -1
 
 
 def move(index: "SortedList[Key]", old: Key, new: Key) -> None:

@@ -5,7 +5,7 @@ import random
 import pytest
 from sortedcontainers import SortedList
 
-from scheduler_service.core.meters import lowest, move, next_lowest
+from scheduler_service.core.meters import lowest, move, next_lowest, users_between
 
 
 @pytest.mark.parametrize("users", [2, 5, 700, 2100, 9000])
@@ -61,3 +61,19 @@ def test_what_is_not_there_cannot_be_moved(old):
         move(index, old, (5, 5, ""))
 
     assert len(index) == 3000
+
+
+@pytest.mark.parametrize("load", [4, 1000])
+@pytest.mark.parametrize("users", [0, 1, 7, 300])
+def test_users_between_two_meters(load, users):
+    """Those of the sorted list with both ends, and the meter that comes after them."""
+    rng = random.Random(users + load)
+    keys = sorted((rng.randrange(80), rng.randrange(3), f"u{n}") for n in range(users))
+    index = SortedList()
+    index._reset(load)
+    index.update(keys)
+    for low in range(-1, 82):
+        for high in (low - 1, low, low + 1, low + 9, 100):
+            found = [user_id for meter, _, user_id in keys if low <= meter <= high]
+            above = [meter for meter, _, _ in keys if meter > max(high, low - 1)]
+            assert users_between(index, low, high) == (found, above[0] if above else -1)
