@@ -34,6 +34,8 @@ AROUND = {
         "learning",
         "misfits",
         "outlook",
+        "payload_keys",
+        "request_watch",
         "spans",
         "tally",
         "workers",

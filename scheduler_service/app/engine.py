@@ -25,6 +25,7 @@ from typing import Any, TypeVar, cast
 from scheduler_service.app.clock import monotonic_ns
 from scheduler_service.app.commit import MAX_GROUP_RECORDS, Commit, GroupCommitter
 from scheduler_service.app.histogram import SHORT_BOUNDS_NS, DurationHistogram
+from scheduler_service.app.payload_keys import PayloadKeys
 from scheduler_service.app.ports import Clock, Group, Payload, Reporter, Store
 from scheduler_service.core import decisions as d
 from scheduler_service.core.commands import Command, Tick
@@ -36,7 +37,6 @@ from scheduler_service.core.timers import next_due
 
 _LONGEST_SLEEP_NS = 3600 * SECOND_NS
 _NONCE_HEX = 24
-_ENDS_A_REQUEST = (d.Completed, d.Ended, d.DeadLetterDropped)
 _NONCES = 256
 
 _ASKED = TypeVar("_ASKED")
@@ -85,13 +85,13 @@ class Engine:
         self.decide_latency = DurationHistogram(SHORT_BOUNDS_NS)
         self._report = report
         self._loop = asyncio.get_running_loop()
-        self._payload_keys = set(store.payload_keys())
+        self._payloads = PayloadKeys(self.log, store.payload_keys())
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._fetches: dict[int, list[asyncio.Future[Payload | None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
-        self._nonces = ""
-        self._nonces_left = 0
+        self._gathered: list[d.Decision] | None = None
+        self._nonces, self._nonces_left = "", 0
 
     def start(self) -> None:
         """Begins to commit, and to fire timers."""
@@ -119,6 +119,10 @@ class Engine:
         at = self._nonces_left * _NONCE_HEX
         return self._nonces[at : at + _NONCE_HEX]
 
+    def gate_nonce(self) -> str:
+        """Returns `nonce()` for a command that grants nothing, unless a gate does."""
+        return self.nonce() if self.state.gates else ""
+
     def on(self, kinds: Iterable[type[d.Decision]], handler: Handler) -> None:
         """Has `handler` told of every decision of these kinds, as they are taken."""
         for kind in kinds:
@@ -134,6 +138,26 @@ class Engine:
             NotReady: LOG_STALLED, after a failed commit.
         """
         return cast("list[Any]", self._decide(_apply_each, commands, None))
+
+    def gather(self, work: Callable[[], None]) -> None:
+        """Runs `work`, and takes what is decided in it in one go at its end.
+
+        For many acceptances of one message.  Meanwhile the state is up to date as ever; the log,
+        handlers and listeners are told at the end.
+        """
+        assert self._gathered is None
+        before, log = self.state.sequence, list[d.Decision]()
+        self._gathered = log
+        try:
+            work()
+        finally:
+            self._gathered = None
+            try:
+                if log:
+                    self._take(before, log)
+            except BaseException as error:
+                self._stop(error)
+                raise
 
     def apply(self, command: Command, payload: Payload | None = None) -> Any:
         """Decides one command; the answer may be shown only after `durable()`.
@@ -164,8 +188,9 @@ class Engine:
         """
         if self.failed is not None:
             raise _stalled()
-        log: list[d.Decision] = []
-        before, began_ns = self.state.sequence, monotonic_ns()
+        gathered = self._gathered
+        log: list[d.Decision] = [] if gathered is None else gathered
+        known, before, began_ns = len(log), self.state.sequence, monotonic_ns()
         try:
             try:
                 return decide(self.state, asked, log)
@@ -175,8 +200,11 @@ class Engine:
                 log.clear()
                 raise
             finally:
-                if log:
-                    self._take(before, log, payload)
+                if len(log) > known:
+                    if payload is not None:
+                        self._payloads.note(before, log[known:], payload)
+                    if gathered is None:
+                        self._take(before, log)
         except SchedulerError:
             raise
         except BaseException as error:
@@ -185,12 +213,11 @@ class Engine:
         finally:
             self.decide_latency.observe(monotonic_ns() - began_ns)
 
-    def _take(self, before: int, decisions: list[d.Decision], payload: Payload | None) -> None:
+    def _take(self, before: int, decisions: list[d.Decision]) -> None:
         for start in range(0, len(decisions), MAX_GROUP_RECORDS):
             part = decisions[start : start + MAX_GROUP_RECORDS]
             self.log.record(part)
-            if payload is not None or self._payload_keys:
-                self._follow_payloads(before + start, part, payload)
+            self._payloads.follow(before + start, part)
         handlers = self._handlers
         for decision in decisions:
             for handler in handlers.get(type(decision), ()):
@@ -200,26 +227,6 @@ class Engine:
         due = next_due(self.state)
         if due is not None and (self._timer is None or due < self._timer_ns):
             self._follow_timers()
-
-    def _follow_payloads(
-        self, before: int, decisions: list[d.Decision], payload: Payload | None
-    ) -> None:
-        for sequence, decision in enumerate(decisions, before + 1):
-            if isinstance(decision, d.Accepted):
-                if payload is not None:
-                    self.log.put_payload(sequence, payload)
-                    self._payload_keys.add(sequence)
-            elif isinstance(decision, _ENDS_A_REQUEST):
-                self._drop_payload(decision)
-
-    def _drop_payload(self, decision: d.Completed | d.Ended | d.DeadLetterDropped) -> None:
-        """Deletes the payload of a request that is over; a dead letter keeps it."""
-        if isinstance(decision, d.Ended) and decision.state is d.RequestState.DEAD_LETTERED:
-            return
-        key = decision.request_sequence
-        if key in self._payload_keys:
-            self._payload_keys.remove(key)
-            self.log.delete_payload(key)
 
     # -- committing -------------------------------------------------------------------------
 
@@ -286,7 +293,7 @@ class Engine:
 
     def has_payload(self, key: int) -> bool:
         """Whether the request with this accept sequence carries a payload or metadata."""
-        return key in self._payload_keys
+        return key in self._payloads
 
     def fetch(self, key: int) -> "asyncio.Future[Payload | None]":
         """Returns a future of the payload of the request with this accept sequence.

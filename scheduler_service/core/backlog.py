@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Final
 
 from sortedcontainers import SortedList
 
+from scheduler_service.core import meters
 from scheduler_service.core.heads import Heads
-from scheduler_service.core.meters import move, users_between
 from scheduler_service.core.policy import PoolPolicy, PredictedClass, WithinUser
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Backlog:
         self.selectable -= 1
         flow.place = OUT
         if flow.key is not None:
-            self.index.remove(flow.key)
+            meters.remove(self.index, flow.key)
             flow.key = None
 
     def update(self, flow: "Flow", changed: PredictedClass) -> None:
@@ -125,7 +125,7 @@ class Backlog:
             tie = short.sequence
         if old[0] != meter or old[1] != tie:
             flow.key = key = (meter, tie, flow.user_id)
-            move(self.index, old, key)
+            meters.move(self.index, old, key)
         if self.user_by_user:
             return
         if flow.place == ELIGIBLE:
@@ -148,7 +148,7 @@ class Backlog:
         self.edge = edge
         if edge < self._nearest:
             return
-        users, above = users_between(self.index, self._nearest, edge)
+        users, above = meters.users_between(self.index, self._nearest, edge)
         for user_id in users:
             flow = self._flows[user_id]
             if flow.place == BEYOND:
@@ -245,7 +245,7 @@ class Backlog:
             assert oldest is not None
             tie = oldest.sequence
         flow.key = key = (flow.meter, tie, flow.user_id)
-        self.index.add(key)
+        meters.add(self.index, key)
 
     def _push_heads(self, flow: "Flow") -> None:
         if self.fifo:

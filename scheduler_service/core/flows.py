@@ -148,8 +148,8 @@ def rest(pool: Pool, flow: Flow) -> None:
         del pool.flows[flow.user_id]
         return
     known = flow.idle_entry
-    if known is not None and known[0] == flow.meter and known[2] == in_quota:
-        return
+    if known is not None and known[0] <= flow.meter and known[2] == in_quota:
+        return  # when that comes up, the meter is looked at again
     flow.idle_entry = entry = (flow.meter, flow.user_id, in_quota)
     heap = pool.idle_in_quota if in_quota else pool.idle
     heappush(heap, entry)
@@ -170,28 +170,41 @@ def _idle_flow(flows: dict[str, Flow], entry: tuple[int, str, bool]) -> Flow | N
 
 def forget_idle(pool: Pool) -> None:
     """Forgets idle users that `v` has caught up with; call after `v` rose."""
-    idle, flows, virtual_time = pool.idle, pool.flows, pool.virtual_time
+    idle, virtual_time = pool.idle, pool.virtual_time
     while idle and idle[0][0] <= virtual_time:
-        flow = _idle_flow(flows, heappop(idle))
-        if flow is None:
-            continue
-        flow.idle_entry = None
-        if _is_idle(flow):
-            del flows[flow.user_id]
+        flow = _take_idle(pool, idle)
+        if flow is not None and _is_idle(flow):
+            del pool.flows[flow.user_id]
 
 
 def make_room_for_user(pool: Pool) -> bool:
     """Forgets one idle user that only a started quota keeps; returns whether there was one."""
-    idle, flows = pool.idle_in_quota, pool.flows
-    while idle and idle[0][0] <= pool.virtual_time:
-        flow = _idle_flow(flows, heappop(idle))
-        if flow is None:
-            continue
-        flow.idle_entry = None
-        if flow.waiting == flow.in_flight == 0:
-            del flows[flow.user_id]
+    idle, virtual_time = pool.idle_in_quota, pool.virtual_time
+    while idle and idle[0][0] <= virtual_time:
+        flow = _take_idle(pool, idle)
+        if flow is not None:
+            del pool.flows[flow.user_id]
             return True
     return False
+
+
+def _take_idle(pool: Pool, heap: list[tuple[int, str, bool]]) -> Flow | None:
+    """Takes the first entry off, and returns its user if that is without work and not past `v`.
+
+    A user whose meter has risen since is entered anew.
+    """
+    entry = heappop(heap)
+    flow = _idle_flow(pool.flows, entry)
+    if flow is None:
+        return None
+    flow.idle_entry = None
+    if flow.in_flight or flow.waiting:
+        return None
+    if flow.meter > pool.virtual_time:
+        flow.idle_entry = again = (flow.meter, flow.user_id, entry[2])
+        heappush(heap, again)
+        return None
+    return flow
 
 
 def _is_idle(flow: Flow) -> bool:

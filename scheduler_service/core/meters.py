@@ -1,10 +1,10 @@
 """The `(S, tie, user_id)` index: a `SortedList`, and what a selection asks of it.
 
-A dispatch looks at the first two entries, at those that the window has come to, and moves one.
-Through the list's own methods that takes seven calls of interpreted code, the largest part of a
-decision.  The functions here do the same to what it is made of: `_lists`, parts of some hundred to
-two thousand entries one after the other, and `_maxes`, the last entry of each.  What changes how it
-is parted they leave to its methods.
+A dispatch looks at the first two entries, at those that the window has come to, and moves one;
+users come and go.  Through the list's own methods that takes many calls of interpreted code, the
+largest part of a decision.  The functions here do the same to what it is made of: `_lists`, parts
+of some hundred to two thousand entries one after the other, and `_maxes`, the last entry of each.
+What changes how it is parted they leave to its methods.
 """
 
 # ruff: noqa: SLF001 - the layout is the library's, unchanged for years; a test compares the outcome
@@ -65,6 +65,52 @@ def users_between(index: "SortedList[Key]", low: int, high: int) -> tuple[list[s
             at += 1
         number, at = number + 1, 0
     return found, -1
+
+
+def add(index: "SortedList[Key]", key: Key) -> None:
+    """Adds an entry.
+
+    Complexity:
+        As `move`.
+    """
+    layout: Any = index
+    parts: list[list[Key]] = layout._lists
+    maxes: list[Key] = layout._maxes
+    number = min(place_of_key(maxes, key), len(maxes) - 1)
+    if number < 0 or len(parts[number]) >= _LOAD * 2:
+        index.add(key)
+        return
+    part = parts[number]
+    part.insert(place_of_key(part, key), key)
+    _resized(layout, number, part, 1)
+
+
+def remove(index: "SortedList[Key]", key: Key) -> None:
+    """Removes an entry, which must be there.
+
+    Complexity:
+        As `move`.
+    """
+    layout: Any = index
+    parts: list[list[Key]] = layout._lists
+    number = place_of_key(layout._maxes, key)
+    part = parts[number]
+    at = 0 if part[0] == key else place_of_key(part, key)
+    assert part[at] == key, "the index lacks an entry"
+    if len(part) == 1 or (len(part) <= _LOAD // 2 + 1 and len(parts) > 1):
+        index.remove(key)
+        return
+    del part[at]
+    _resized(layout, number, part, -1)
+
+
+def _resized(layout: Any, number: int, part: list[Key], by: int) -> None:
+    """Notes that part `number` has so many entries more."""
+    maxes: list[Key] = layout._maxes
+    maxes[number] = part[-1]
+    layout._len += by
+    positions: list[int] = layout._index
+    positions.clear()
 
 
 def move(index: "SortedList[Key]", old: Key, new: Key) -> None:

@@ -48,7 +48,7 @@ class Flow:
         oldest_short, newest_short, oldest_long, newest_long: Ends of its two queues.
         place: Where the backlog keeps it (see `Backlog`).
         key: Its entry in the backlog's index, while it has one.
-        idle_entry: Its entry among the idle users, while it has one.
+        idle_entry: Its entry among the idle users, if any; its meter may have risen since.
     """
 
     __slots__ = (

@@ -150,7 +150,7 @@ class Finishing:
             output = _NOT_STATED
         return c.Complete(
             now_ns=now_ns,
-            nonce=engine.nonce(),
+            nonce=engine.gate_nonce(),
             peer=caller.name,
             lease_id=lease_id,
             outcome=outcome,
@@ -201,7 +201,7 @@ class Finishing:
         done: c.Finished = engine.apply(
             c.Cancel(
                 now_ns=engine.now_ns(),
-                nonce=engine.nonce(),
+                nonce=engine.gate_nonce(),
                 peer=caller.name,
                 pool=x.pool,
                 request_id=x.request_id,

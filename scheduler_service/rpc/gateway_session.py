@@ -8,7 +8,7 @@ When the stream ends, a request whose turn it was waiting for is treated like on
 was dropped: it is cancelled, unless another call waits for it too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -106,8 +106,8 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
         reply, finishing = self._news.reply, self._desk.finishing
         if message.HasField("lease_duration"):
             self._lease_ns = nanoseconds(message.lease_duration)
-        for index, item in enumerate(message.enqueues):
-            self._enqueue(item, reply.enqueue_results.add(), f"enqueues[{index}].request.")
+        if message.enqueues:
+            self.app.engine.gather(lambda: self._enqueue_all(message.enqueues))
         if message.completions:
             finishing.complete_into(reply.completion_results, message.completions, self.caller)
         if message.cancels:
@@ -126,6 +126,11 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
         )
         self._news.any = self._news.any or count > 0
         return count
+
+    def _enqueue_all(self, items: Iterable[pb.SessionEnqueue]) -> None:
+        results = self._news.reply.enqueue_results
+        for index, item in enumerate(items):
+            self._enqueue(item, results.add(), f"enqueues[{index}].request.")
 
     def _enqueue(self, item: pb.SessionEnqueue, result: pb.EnqueueResult, path: str) -> None:
         try:

@@ -239,7 +239,7 @@ class Intake:
         tokens = x.tokens
         return c.Enqueue(
             now_ns=engine.now_ns(),
-            nonce=engine.nonce(),
+            nonce=engine.gate_nonce(),
             peer=caller.name,
             pool=x.pool,
             request_id=x.request_id,

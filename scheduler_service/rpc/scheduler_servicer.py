@@ -4,6 +4,7 @@ The answer is made in the turn of its decision and sent when that is durable.
 """
 
 import asyncio
+from functools import partial
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from fairsched.v1 import scheduler_service_pb2_grpc as pb_grpc
@@ -81,22 +82,34 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         self, request: pb.BatchEnqueueRequest, _context: Context, caller: Identity
     ) -> pb.BatchEnqueueResponse:
         """Adds many, each by itself."""
-        desks = self._at
         checks = Checks()
         _check_batch("requests", len(request.requests), checks)
         checks.done()
-        answer = pb.BatchEnqueueResponse()
-        for index, item in enumerate(request.requests):
-            if index % _ENQUEUES_PER_TURN == _ENQUEUES_PER_TURN - 1:
+        answer, engine = pb.BatchEnqueueResponse(), self.runtime.app.engine
+        for start in range(0, len(request.requests), _ENQUEUES_PER_TURN):
+            if start:
                 await asyncio.sleep(0)  # others get their turn
+            engine.gather(partial(self._enqueue_some, request, start, caller, answer))
+        await engine.durable()
+        return answer
+
+    def _enqueue_some(
+        self,
+        x: pb.BatchEnqueueRequest,
+        start: int,
+        caller: Identity,
+        answer: pb.BatchEnqueueResponse,
+    ) -> None:
+        """Adds those from `start` on that are decided in one turn."""
+        desks = self._at
+        items = x.requests[start : start + _ENQUEUES_PER_TURN]
+        for index, item in enumerate(items, start):
+            result = answer.results.add()
             try:
                 path = f"requests[{index}]."
-                result = answer.results.add()
                 desks.intake.accept(item, caller, result.response, path=path)
             except SchedulerError as error:
                 result.error.CopyFrom(desks.finishing.item_error("BatchEnqueue", error))
-        await self.runtime.app.engine.durable()
-        return answer
 
     @call
     async def Cancel(

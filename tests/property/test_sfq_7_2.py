@@ -30,7 +30,7 @@ EAGER = mutated(
 
 REMEMBERING = mutated(
     Edit("flows", "    if flow.waiting or flow.in_flight:\n        return", "    return"),
-    Edit("flows", "while idle and idle[0][0] <= virtual_time", "while False"),
+    Edit("flows", "if flow is not None and _is_idle(flow):", "if False:"),
 )
 """A core that forgets nobody."""
 

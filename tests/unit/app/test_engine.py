@@ -1,6 +1,7 @@
 """The engine when the core or a listener fails."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -13,7 +14,7 @@ from scheduler_service.app.ports import Payload
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core import scheduler
-from scheduler_service.core.errors import NotReady
+from scheduler_service.core.errors import NotReady, SchedulerError
 from scheduler_service.core.policy import SECOND_NS, PoolPolicy
 from scheduler_service.core.state import State
 
@@ -122,6 +123,61 @@ async def test_what_one_command_decides_is_recorded_in_bounded_groups(engine, mo
     (key,) = (key for key, _ in holder.puts)
     assert key == engine.state.pools["p"].requests["last"].sequence
     assert holder.first_sequence <= key <= holder.end.sequence
+
+
+async def test_what_is_gathered_is_taken_in_one_go(engine):
+    """In order, each with its payload; a refusal spoils no other, and the state is up to date."""
+    told, seen = [], []
+    engine.apply(_create(0))
+    engine.listeners.append(lambda before, decisions: told.append((before, len(decisions))))
+
+    def work():
+        for number in range(4):
+            engine.apply(_enqueue(0, f"r{number}"), Payload(f"body {number}".encode(), b""))
+            with contextlib.suppress(SchedulerError):
+                engine.apply(c.Cancel(now_ns=0, pool="p", request_id="unknown", reason="x"))
+            seen.append((engine.state.pools["p"].waiting, engine.log.sequence, len(told)))
+
+    engine.gather(work)
+    requests = engine.state.pools["p"].requests.values()
+    payloads = [await engine.fetch(request.sequence) for request in requests]
+
+    assert seen == [(1, 1, 0), (2, 1, 0), (3, 1, 0), (4, 1, 0)]
+    assert told == [(1, 4)]
+    assert [x.payload for x in payloads] == [b"body 0", b"body 1", b"body 2", b"body 3"]
+    assert engine.log.sequence == engine.state.sequence == 5
+
+
+async def test_what_was_decided_is_taken_whatever_else_fails_in_between(engine):
+    """An error that is none of the core's reaches the caller; the engine goes on."""
+    engine.apply(_create(0))
+
+    def work():
+        engine.apply(_enqueue(0, "a"))
+        raise ValueError("not the core's")
+
+    with pytest.raises(ValueError, match="core"):
+        engine.gather(work)
+    engine.apply(_enqueue(0, "b"))
+
+    assert engine.log.sequence == engine.state.sequence == 3
+    assert not engine.stopped.is_set()
+
+
+async def test_a_core_that_breaks_while_gathering_stops_the_engine(engine, monkeypatch):
+    """Nothing of what was gathered reaches the log, since nobody was told about it."""
+    engine.apply(_create(0))
+    monkeypatch.setitem(scheduler._HANDLERS, c.Cancel, lambda *_: 1 / 0)
+
+    def work():
+        engine.apply(_enqueue(0, "a"))
+        engine.apply(c.Cancel(now_ns=0, pool="p", request_id="a", reason="x"))
+
+    with pytest.raises(ZeroDivisionError):
+        engine.gather(work)
+
+    assert engine.stopped.is_set()
+    assert engine.log.sequence == 1
 
 
 def _enqueue(now_ns: int, request_id: str, max_wait_ns: int = 0) -> c.Enqueue:

@@ -5,7 +5,14 @@ import random
 import pytest
 from sortedcontainers import SortedList
 
-from scheduler_service.core.meters import lowest, move, next_lowest, users_between
+from scheduler_service.core.meters import (
+    add,
+    lowest,
+    move,
+    next_lowest,
+    remove,
+    users_between,
+)
 
 
 @pytest.mark.parametrize("users", [2, 5, 700, 2100, 9000])
@@ -52,13 +59,40 @@ def test_the_next_lowest_may_begin_a_part():
     assert next_lowest(index) == list(index)[1]
 
 
+@pytest.mark.parametrize("users", [3, 900, 2500, 12_000])
+def test_entries_come_and_go(users):
+    """The list grows to its size and falls to nothing, in random order, and is sound throughout."""
+    rng = random.Random(users)
+    index = SortedList()
+    keys: list[tuple[int, int, str]] = []
+    for number in range(users):
+        key = (rng.randrange(users), rng.randrange(2), f"u{number}")
+        add(index, key)
+        keys.append(key)
+        if number % 7 == 0:
+            remove(index, keys.pop(rng.randrange(len(keys))))
+        if number % 500 == 0:
+            index._check()
+            assert list(index) == sorted(keys)
+    rng.shuffle(keys)
+    while keys:
+        remove(index, keys.pop())
+        assert len(index) == len(keys)
+        if len(keys) % 500 == 0:
+            index._check()
+            assert list(index) == sorted(keys)
+            assert [index[n] for n in range(0, len(keys), 97)] == sorted(keys)[::97]
+
+
 @pytest.mark.parametrize("old", [(-1, 0, ""), (7, 0, "a"), (10_000, 0, "")])
-def test_what_is_not_there_cannot_be_moved(old):
+def test_what_is_not_there_cannot_be_moved_or_removed(old):
     """Nothing else is taken out in its place."""
     index = SortedList((n, 0, "") for n in range(3000))
 
     with pytest.raises((AssertionError, IndexError)):
         move(index, old, (5, 5, ""))
+    with pytest.raises((AssertionError, IndexError)):
+        remove(index, old)
 
     assert len(index) == 3000
 

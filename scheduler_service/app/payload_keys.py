@@ -1,0 +1,63 @@
+"""Which requests carry a payload or metadata, and when that is kept and dropped.
+
+A payload is kept under the sequence of its acceptance, in the group of the acceptance, and dropped
+in the group of what ends the request.  A dead letter keeps it, since it may be queued again.
+"""
+
+from collections.abc import Iterable
+
+from scheduler_service.app.commit import GroupCommitter
+from scheduler_service.app.ports import Payload
+from scheduler_service.core import decisions as d
+
+_ENDS_A_REQUEST = (d.Completed, d.Ended, d.DeadLetterDropped)
+
+
+class PayloadKeys:
+    """Follows decisions with what becomes of payloads.
+
+    Args:
+        log: Where payloads are kept.
+        keys: What is kept already.
+    """
+
+    def __init__(self, log: GroupCommitter, keys: Iterable[int]) -> None:
+        self._log = log
+        self._keys = set(keys)
+        self._new: dict[int, Payload] = {}
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._keys
+
+    def note(self, before: int, decisions: list[d.Decision], payload: Payload) -> None:
+        """Notes the payload of the acceptance among these decisions, if one is; `follow` keeps it.
+
+        Args:
+            before: Sequence before the first of them.
+            decisions: What one command decided.
+            payload: What came with it.
+        """
+        for sequence, decision in enumerate(decisions, before + 1):
+            if isinstance(decision, d.Accepted):
+                self._new[sequence] = payload
+
+    def follow(self, before: int, decisions: list[d.Decision]) -> None:
+        """Keeps and drops payloads with the group that these decisions have just joined."""
+        if not (self._new or self._keys):
+            return
+        for sequence, decision in enumerate(decisions, before + 1):
+            if isinstance(decision, d.Accepted):
+                payload = self._new.pop(sequence, None)
+                if payload is not None:
+                    self._log.put_payload(sequence, payload)
+                    self._keys.add(sequence)
+            elif isinstance(decision, _ENDS_A_REQUEST):
+                self._drop(decision)
+
+    def _drop(self, decision: d.Completed | d.Ended | d.DeadLetterDropped) -> None:
+        if isinstance(decision, d.Ended) and decision.state is d.RequestState.DEAD_LETTERED:
+            return
+        key = decision.request_sequence
+        if key in self._keys:
+            self._keys.remove(key)
+            self._log.delete_payload(key)
