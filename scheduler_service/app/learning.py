@@ -20,8 +20,9 @@ _BY_WORK: Final = ClassBy.WORK
 _SHORT: Final = PredictedClass.SHORT
 _TOKENS: Final = CostSource.TOKENS
 
-_READ_AT: Final = 1000
-"""Completed requests that are gathered before they are tallied, at most."""
+_READ_AT: Final = 50
+"""Completed requests that are gathered before they are tallied: few, so that they are still in the
+processor's cache."""
 
 
 class Taught(Protocol):

@@ -3,6 +3,11 @@
 Compiled, they compare numbers where `bisect` compares objects, which takes five times as long.
 """
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
 Key = tuple[int, int, str]
 Pair = tuple[int, str]
 
@@ -33,16 +38,20 @@ def place_of_pair(ordered: list[Pair], entry: Pair) -> int:
     return low
 
 
-def place_of_key(ordered: list[Key], entry: Key) -> int:
-    """Returns the place of the first key that is not below `entry`."""
-    number, tie, text = entry
+def place_of_key(ordered: list[Any], entry: Key) -> int:
+    """Returns the place of the first key that is not below `entry`.
+
+    Args:
+        ordered: Keys; typed loosely, so that only the number of each is read and not all of it.
+        entry: What to look for.
+    """
+    number: i64 = entry[0]
     low, high = 0, len(ordered)
     while low < high:
         middle = (low + high) >> 1
-        other = ordered[middle]
-        if other[0] < number or (
-            other[0] == number and (other[1] < tie or (other[1] == tie and other[2] < text))
-        ):
+        other: tuple[Any, ...] = ordered[middle]
+        reached: i64 = other[0]
+        if reached < number or (reached == number and other < entry):
             low = middle + 1
         else:
             high = middle

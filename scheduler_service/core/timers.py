@@ -108,7 +108,7 @@ def voided(state: State) -> None:
         state.timer_place = sweep(heap, state.timer_place, lambda timer: _is_void(state, timer))
         return
     state.void_timers += 1
-    if state.void_timers * 2 > len(heap):
+    if state.void_timers * 4 > len(heap) * 3:
         heap[:] = [timer for timer in heap if not _is_void(state, timer)]
         heapify(heap)
         state.void_timers = 0
