@@ -118,10 +118,21 @@ async def run(preset: str, batch: int) -> None:
     """Serves `ITEMS` requests from their acceptance to their completion."""
     engine, desks, app = desks_of(preset)
     gateway, worker = Peer(), Peer()
-    streams = [
-        asyncio.ensure_future(GatewayStream(desks.gateway_sessions, gateway, EVERYBODY).run()),
-        asyncio.ensure_future(WorkerStream(desks.worker_sessions, worker, EVERYBODY).run()),
-    ]
+    async with asyncio.TaskGroup() as streams:  # one that fails ends the rest, and all of it
+        for stream in (
+            GatewayStream(desks.gateway_sessions, gateway, EVERYBODY),
+            WorkerStream(desks.worker_sessions, worker, EVERYBODY),
+        ):
+            streams.create_task(stream.run())
+        await serve(gateway, worker, batch)
+        for peer in (gateway, worker):
+            peer.said.put_nowait(grpc.aio.EOF)
+    app.drain()
+    await engine.close()
+
+
+async def serve(gateway: Peer, worker: Peer, batch: int) -> None:
+    """Says what a gateway and a worker say, until `ITEMS` requests have been served."""
     source = requests(batch)
 
     async def accept(number: int) -> None:
@@ -145,11 +156,6 @@ async def run(preset: str, batch: int) -> None:
         served += len(answer.dispatches)
         await accept(len(answer.dispatches))
         answer = await worker.say(ask)
-    for peer in (gateway, worker):
-        peer.said.put_nowait(grpc.aio.EOF)
-    await asyncio.gather(*streams)
-    app.drain()
-    await engine.close()
 
 
 def main() -> None:

@@ -7,17 +7,18 @@ request, so that the first entry is "the smallest S, ties: older request".
 With a finite slack the users are split at the edge `smallest S + D`: those within it are ELIGIBLE
 and have their class heads in age-ordered heaps; those past it are BEYOND, where the index finds
 them.  The edge mostly rises, and users come in as it passes them.  When it falls (D fell, or a user
-joined at `v`), users past it are moved out when they are met.  Who joins within the last edge, or
-is the first to join, is taken in at once: however many come while nobody is served, the next
-selection finds them in.  Heads are validated when they come to the top, so whatever made them void
-needs no search.
+joined at `v`), users past it are moved out when they are met; these stand in a set of their own
+until the edge comes to them again, so that nobody else is looked at twice.  Who joins within the
+last edge, or is the first to join, is taken in at once: however many come while nobody is served,
+the next selection finds them in.  Heads are validated when they come to the top, so whatever made
+them void needs no search.
 
 Nothing here states anything that `State` does not: it can be rebuilt from the flows at any time.
 
 Invariants:
     A flow's key is in the index exactly while its place is not OUT and meters are charged.
     Every selectable user with S at or below the last edge is ELIGIBLE after `advance`.
-    No user that is BEYOND has an S below `_nearest`.
+    A user that is BEYOND has an S of at least `_reached` and `_nearest`, or stands in `_moved`.
 
 Source:
     SFQ §7.1 (ordered set keyed by meter and user id).
@@ -25,7 +26,7 @@ Source:
 
 from typing import TYPE_CHECKING, Final
 
-from sortedcontainers import SortedList
+from sortedcontainers import SortedList, SortedSet
 
 from scheduler_service.core import meters
 from scheduler_service.core.heads import Heads
@@ -58,7 +59,9 @@ class Backlog:
         "_debtors",
         "_flows",
         "_longs",
+        "_moved",
         "_nearest",
+        "_reached",
         "_shorts",
         "charged",
         "edge",
@@ -76,7 +79,9 @@ class Backlog:
         self.index: SortedList[Key] = SortedList()
         self.edge = -1 if self.charged else _NO_EDGE
         self.selectable = 0
+        self._reached = 0
         self._nearest = _NO_EDGE
+        self._moved: SortedSet[tuple[int, str]] = SortedSet()
         self._shorts = Heads()
         self._longs = Heads()
         self._debtors = Heads()
@@ -146,14 +151,18 @@ class Backlog:
     def advance(self, edge: int) -> None:
         """Takes in every user whose meter is at or below `edge` (micro cost units)."""
         self.edge = edge
+        moved = self._moved
+        while moved and moved[0][0] <= edge:
+            meter, user_id = moved.pop(0)
+            flow = self._flows.get(user_id)
+            if flow is not None and flow.meter == meter:
+                self._take_in(flow)
         if edge < self._nearest:
             return
-        users, above = meters.users_between(self.index, self._nearest, edge)
+        users, above = meters.users_between(self.index, self._reached, edge)
         for user_id in users:
-            flow = self._flows[user_id]
-            if flow.place == BEYOND:
-                flow.place = ELIGIBLE
-                self._push_heads(flow)
+            self._take_in(self._flows[user_id])
+        self._reached = edge + 1
         self._nearest = _NO_EDGE if above < 0 else above
 
     def short_of(self, flow: "Flow") -> "Request | None":
@@ -238,6 +247,26 @@ class Backlog:
             group.append(key[2])
         yield from (self._flows[user_id] for user_id in sorted(group))
 
+    def check(self) -> None:
+        """Asserts the invariants.
+
+        Complexity:
+            O(everything); for tests, dumps and start-up.
+        """
+        for heads in (self._shorts, self._longs, self._debtors):
+            assert len(heads.heap) == len(heads.flows), "a head stands twice in its heap"
+            assert set(heads.heap) == heads.flows.keys()
+        if self.user_by_user:
+            return
+        for user_id, flow in self._flows.items():
+            if flow.place == BEYOND:
+                known = flow.meter >= max(self._reached, self._nearest)
+                assert known or (flow.meter, user_id) in self._moved, "nobody will take a user in"
+            elif flow.place == ELIGIBLE:
+                short, long = self.short_of(flow), self.long_of(flow)
+                assert short is None or short.sequence in self._shorts.flows, "a short is lost"
+                assert long is None or long.sequence in self._longs.flows, "a long is lost"
+
     def _enter_index(self, flow: "Flow") -> None:
         tie = 0
         if not self.user_by_user:
@@ -284,7 +313,15 @@ class Backlog:
         head = self.long_of(flow) if flow.place == ELIGIBLE else None
         return head is None or head.sequence != sequence
 
+    def _take_in(self, flow: "Flow") -> None:
+        if flow.place == BEYOND:
+            flow.place = ELIGIBLE
+            self._push_heads(flow)
+
     def _move_out(self, flow: "Flow") -> None:
-        """Leaves `flow`, which is past the edge, to the index until the edge has come to it."""
+        """Leaves `flow`, which is past the edge, out until the edge has come to it."""
         flow.place = BEYOND
-        self._nearest = min(self._nearest, flow.meter)
+        if flow.meter < self._reached:
+            self._moved.add((flow.meter, flow.user_id))
+        else:
+            self._nearest = min(self._nearest, flow.meter)

@@ -189,9 +189,10 @@ def make_room_for_user(pool: Pool) -> bool:
 
 
 def _take_idle(pool: Pool, heap: list[tuple[int, str, bool]]) -> Flow | None:
-    """Takes the first entry off, and returns its user if that is without work and not past `v`.
+    """Takes the first entry off, and returns its user if that is without work.
 
-    A user whose meter has risen since is entered anew.
+    A user whose meter has risen since is entered anew, so that users come in the order of what
+    their meters are now.
     """
     entry = heappop(heap)
     flow = _idle_flow(pool.flows, entry)
@@ -200,7 +201,7 @@ def _take_idle(pool: Pool, heap: list[tuple[int, str, bool]]) -> Flow | None:
     flow.idle_entry = None
     if flow.in_flight or flow.waiting:
         return None
-    if flow.meter > pool.virtual_time:
+    if flow.meter != entry[0]:
         flow.idle_entry = again = (flow.meter, flow.user_id, entry[2])
         heappush(heap, again)
         return None

@@ -5,7 +5,9 @@ the top; were there many deeper down, a few would be looked at with each that is
 """
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import mypyc_attr
 
 from scheduler_service.core.sweeping import sweep
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 _SWEPT_ABOVE: Final = 64
 
 
+@final
+@mypyc_attr(acyclic=True)
 class Heads:
     """A heap of requests by sequence.
 
@@ -34,9 +38,6 @@ class Heads:
         self.heap: list[int] = []
         self.flows: dict[int, Flow] = {}
         self._place = 0
-
-    def __len__(self) -> int:
-        return len(self.heap)
 
     def add(self, sequence: int, flow: "Flow") -> None:
         """Adds the head `sequence` of `flow`, unless it is there."""
@@ -57,6 +58,7 @@ class Heads:
         self._place = sweep(self.heap, self._place, lambda head: self._drop(head, is_void))
 
     def _drop(self, sequence: int, is_void: "Callable[[int, Flow], bool]") -> bool:
+        """Says whether a head is void, and if so forgets its user: `sweep` removes it then."""
         if not is_void(sequence, self.flows[sequence]):
             return False
         del self.flows[sequence]

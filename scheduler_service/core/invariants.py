@@ -88,6 +88,7 @@ def _check_pool(state: "State", pool: "Pool") -> None:
     )
     assert leased == len(pool.leased) + len(pool.redelivery)
     assert len(pool.requests) == waiting + leased
+    pool.backlog.check()
     assert pool.backlog.selectable == sum(1 for f in pool.flows.values() if f.place != OUT)
     assert len(pool.backlog.index) == (pool.backlog.selectable if pool.backlog.charged else 0)
     assert pool.in_flight_cost == sum(

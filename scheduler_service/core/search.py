@@ -3,10 +3,7 @@
 Compiled, they compare numbers where `bisect` compares objects, which takes five times as long.
 """
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from mypy_extensions import i64
+from typing import Any
 
 Key = tuple[int, int, str]
 Pair = tuple[int, str]
@@ -45,13 +42,13 @@ def place_of_key(ordered: list[Any], entry: Key) -> int:
         ordered: Keys; typed loosely, so that only the number of each is read and not all of it.
         entry: What to look for.
     """
-    number: i64 = entry[0]
+    number, tie, text = entry
     low, high = 0, len(ordered)
     while low < high:
         middle = (low + high) >> 1
         other: tuple[Any, ...] = ordered[middle]
-        reached: i64 = other[0]
-        if reached < number or (reached == number and other < entry):
+        reached: int = other[0]
+        if reached < number or (reached == number and (other[1], other[2]) < (tie, text)):
             low = middle + 1
         else:
             high = middle

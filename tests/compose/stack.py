@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-UP_WITHIN_S = 300
+UP_WITHIN_S = 480
 """How long building and starting everything may take, seconds."""
 
 

@@ -75,7 +75,7 @@ def random_policy(rng: random.Random) -> PoolPolicy:
         worker_ttl_ns=pick([5 * SECOND_NS, 60 * SECOND_NS]),
         max_waiting=pick([3, 8, *[1000] * 5]),
         max_waiting_per_user=pick([2, 5, *[1000] * 6]),
-        max_users=pick([2, *[1000] * 6]),
+        max_users=pick([2, 3, *[1000] * 4]),
         max_in_flight_per_user=pick([0, 0, 0, 0, 0, 1, 2]),
         max_leases_per_worker=pick([1, 3, *[1000] * 6]),
         default_weight_milli=pick([1000, 1000, 500, 3000]),
