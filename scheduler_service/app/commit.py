@@ -43,7 +43,8 @@ GROUPS_PER_STEP = 64
 MAX_GROUP_RECORDS = 4096
 MAX_GROUP_BYTES = 4 << 20
 """A group is closed when it reaches either: bounds one transaction and one row.  What is recorded
-at once is not split, so a group can hold less than twice as many records, and their bytes."""
+at once is not split, so a group can hold less than twice as many records, and their bytes with a
+payload more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ class GroupCommitter:
     # ----- what the engine records
 
     def record(self, decisions: Sequence[Decision]) -> None:
-        """Takes decisions of one call, 1 to `MAX_GROUP_RECORDS`, into the next group.
+        """Takes decisions of one turn, 1 to `MAX_GROUP_RECORDS`, into the next group.
 
         Raises:
             CommitterFailed: The log has failed; the decisions are lost with this process.

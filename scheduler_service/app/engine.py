@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from scheduler_service.app.clock import monotonic_ns
-from scheduler_service.app.commit import MAX_GROUP_RECORDS, Commit, GroupCommitter
+from scheduler_service.app.commit import MAX_GROUP_BYTES, MAX_GROUP_RECORDS, Commit, GroupCommitter
 from scheduler_service.app.histogram import SHORT_BOUNDS_NS, DurationHistogram
 from scheduler_service.app.payload_keys import PayloadKeys
 from scheduler_service.app.ports import Clock, Group, Payload, Reporter, Store
@@ -38,14 +38,13 @@ from scheduler_service.core.timers import next_due
 _LONGEST_SLEEP_NS = 3600 * SECOND_NS
 _NONCE_HEX = 24
 _NONCES = 256
-
 _ASKED = TypeVar("_ASKED")
 
 Listener = Callable[[int, list[d.Decision]], None]
-"""Called in the turn of a command with the sequence before its first decision; never waits."""
+"""Called with what one or some commands decided and the sequence before it; never waits."""
 
 Handler = Callable[[Any], None]
-"""Called in the turn of a command with one decision of the kinds it asked for; never waits."""
+"""Called in the same turn with one decision of the kinds it asked for; never waits."""
 
 Publisher = Callable[[Group], None]
 """Called when a group is durable; never waits."""
@@ -143,18 +142,16 @@ class Engine:
         """Runs `work`, and takes what is decided in it in one go at its end.
 
         For many acceptances of one message.  Meanwhile the state is up to date as ever; the log,
-        handlers and listeners are told at the end.
+        handlers and listeners are told at the end, or when payloads fill a group.
         """
         assert self._gathered is None
-        before, log = self.state.sequence, list[d.Decision]()
-        self._gathered = log
+        self._gathered = log = list[d.Decision]()
         try:
             work()
         finally:
             self._gathered = None
             try:
-                if log:
-                    self._take(before, log)
+                self._take(log)
             except BaseException as error:
                 self._stop(error)
                 raise
@@ -204,7 +201,10 @@ class Engine:
                     if payload is not None:
                         self._payloads.note(before, log[known:], payload)
                     if gathered is None:
-                        self._take(before, log)
+                        self._take(log)
+                    elif self._payloads.new_bytes >= MAX_GROUP_BYTES:
+                        taken, log[:] = log[:], []
+                        self._take(taken)
         except SchedulerError:
             raise
         except BaseException as error:
@@ -213,7 +213,9 @@ class Engine:
         finally:
             self.decide_latency.observe(monotonic_ns() - began_ns)
 
-    def _take(self, before: int, decisions: list[d.Decision]) -> None:
+    def _take(self, decisions: list[d.Decision]) -> None:
+        """Tells the log, handlers and listeners of the newest decisions."""
+        before = self.state.sequence - len(decisions)
         for start in range(0, len(decisions), MAX_GROUP_RECORDS):
             part = decisions[start : start + MAX_GROUP_RECORDS]
             self.log.record(part)
@@ -265,8 +267,6 @@ class Engine:
 
     async def durable(self) -> None:
         """Waits until everything decided so far is durable.
-
-        Each caller waits on a future of its own: one that is cancelled disturbs no other.
 
         Raises:
             NotReady: LOG_STALLED.

@@ -91,7 +91,7 @@ class Teacher:
                 self.read()
 
     def read(self) -> None:
-        """Tallies what has been completed since it last did; off the way of the calls."""
+        """Tallies what has been completed since it last did."""
         unread, self._unread = self._unread, []
         by_pool: dict[str, list[d.Completed]] = {}
         for x in unread:

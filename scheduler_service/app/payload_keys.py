@@ -19,12 +19,16 @@ class PayloadKeys:
     Args:
         log: Where payloads are kept.
         keys: What is kept already.
+
+    Attributes:
+        new_bytes: Bytes of payloads that were noted and not kept yet.
     """
 
     def __init__(self, log: GroupCommitter, keys: Iterable[int]) -> None:
         self._log = log
         self._keys = set(keys)
         self._new: dict[int, Payload] = {}
+        self.new_bytes: int = 0
 
     def __contains__(self, key: int) -> bool:
         return key in self._keys
@@ -40,6 +44,7 @@ class PayloadKeys:
         for sequence, decision in enumerate(decisions, before + 1):
             if isinstance(decision, d.Accepted):
                 self._new[sequence] = payload
+                self.new_bytes += len(payload.payload)
 
     def follow(self, before: int, decisions: list[d.Decision]) -> None:
         """Keeps and drops payloads with the group that these decisions have just joined."""
@@ -49,6 +54,7 @@ class PayloadKeys:
             if isinstance(decision, d.Accepted):
                 payload = self._new.pop(sequence, None)
                 if payload is not None:
+                    self.new_bytes -= len(payload.payload)
                     self._log.put_payload(sequence, payload)
                     self._keys.add(sequence)
             elif isinstance(decision, _ENDS_A_REQUEST):

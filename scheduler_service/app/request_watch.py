@@ -1,7 +1,7 @@
 """Callers that wait for something to happen to one request.
 
-They are told in the turn of the decision, so they read the state as it is then; what they say about
-it must, like everything, wait until it is durable.
+They are told in the turn of the decision and read the state as it is then; what they say about it
+must, like everything, wait until it is durable.
 """
 
 from collections.abc import Callable

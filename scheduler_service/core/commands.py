@@ -26,7 +26,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         now_ns: Time of the command in nanoseconds.
-        nonce: Unguessable text that lease ids of this command start with; unique per command.
+        nonce: Unguessable text that lease ids of this command start with; unique per command, and
+            empty where none can be granted.
         peer: Authenticated identity of the caller, or empty.
     """
 

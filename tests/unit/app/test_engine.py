@@ -148,6 +148,27 @@ async def test_what_is_gathered_is_taken_in_one_go(engine):
     assert engine.log.sequence == engine.state.sequence == 5
 
 
+async def test_large_payloads_that_are_gathered_are_kept_in_bounded_groups(engine):
+    """A message of many does not become one transaction of its size."""
+    groups = []
+    engine.publishers.append(groups.append)
+    engine.apply(_create(0))
+    body = bytes(commit_module.MAX_GROUP_BYTES // 4)
+
+    def work():
+        for number in range(30):
+            engine.apply(_enqueue(0, f"r{number}"), Payload(body, b""))
+
+    engine.gather(work)
+    await engine.durable()
+
+    sizes = [sum(len(payload.payload) for _, payload in group.puts) for group in groups]
+    assert sum(sizes) == 30 * len(body)
+    assert max(sizes) <= commit_module.MAX_GROUP_BYTES + len(body)
+    keys = [key for group in groups for key, _ in group.puts]
+    assert keys == [x.sequence for x in engine.state.pools["p"].requests.values()]
+
+
 async def test_what_was_decided_is_taken_whatever_else_fails_in_between(engine):
     """An error that is none of the core's reaches the caller; the engine goes on."""
     engine.apply(_create(0))
