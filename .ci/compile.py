@@ -79,7 +79,7 @@ BY_COUNTS = (
 
 def compile_modules(root: Path, out: Path) -> list[Path]:
     """Compiles the modules below `root`; returns the libraries, at their places below `out`."""
-    from mypyc.build import mypycify  # noqa: PLC0415 - installed after the builder asked this file for it
+    from mypyc.build import mypycify  # noqa: PLC0415 - hatchling loads this file before it installs that
 
     with tempfile.TemporaryDirectory() as scratch:
         options = ["--config-file", str(root / ".ci" / "compile.ini"), "--cache-dir", scratch]
@@ -108,7 +108,8 @@ def accepted(flags: Sequence[str], scratch: str) -> bool:
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     command = [*compiler.split(), "-Werror", *flags, "-c", str(source), "-o", f"{source}.o"]
     try:
-        tried = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - as the build
+        # The compiler that the build runs anyway, with flags from this file; no shell.
+        tried = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - see above
     except OSError:
         return False  # the build will say what is wrong with it
     return tried.returncode == 0
@@ -116,7 +117,7 @@ def accepted(flags: Sequence[str], scratch: str) -> bool:
 
 def build(extensions: list[Any], out: Path, scratch: str, flags: Sequence[str]) -> list[Path]:
     """Compiles C with these flags; the objects, and the counts, stay at the same places."""
-    from setuptools import Distribution  # noqa: PLC0415 - as mypyc
+    from setuptools import Distribution  # noqa: PLC0415 - installed after this file is loaded, too
 
     command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
     command.build_lib, command.build_temp, command.force = str(out), f"{scratch}/o", True
@@ -143,7 +144,7 @@ def train(root: Path, tree: Path) -> None:
     path = os.pathsep.join(filter(None, (str(tree), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, str(root / ".ci" / "train.py")]
     environment = {**os.environ, "PYTHONPATH": path}
-    subprocess.run(command, check=True, cwd=tree, env=environment)  # noqa: S603 - our own script
+    subprocess.run(command, check=True, cwd=tree, env=environment)  # noqa: S603 - train.py, no shell
 
 
 class CompileHook(BuildHookInterface[Any]):

@@ -99,7 +99,7 @@ def desks_of(preset: str) -> tuple[Engine, Desks, Application]:
 
 def requests(seed: int) -> Iterator[pb.SessionEnqueue]:
     """Yields requests of many users, each to be charged by its tokens."""
-    rng = random.Random(seed)  # noqa: S311 - nothing here is secret
+    rng = random.Random(seed)  # noqa: S311 - made-up requests, the same in every build
     for number in count():
         output = rng.randint(20, 200) if rng.random() < SHORT_PART else rng.randint(600, 4000)
         yield pb.SessionEnqueue(

@@ -252,7 +252,7 @@ class GroupCommitter:
         self._hand_over()
         try:
             self._on_durable(Commit(self._done_ticket, group, payloads))
-        except Exception as error:  # noqa: BLE001 - who was not told would wait for ever
+        except Exception as error:  # noqa: BLE001 - any: callers that were not told must be
             self._failed(error)
             return
         if self._settled:
@@ -286,7 +286,7 @@ class GroupCommitter:
     def _run(self) -> None:
         try:
             self._commit_until_told_to_stop()
-        except Exception as error:  # noqa: BLE001 - a thread that ended unheard hangs all callers
+        except Exception as error:  # noqa: BLE001 - any: the loop is told, and stops
             self._call(self._failed, error)
         self._call(self._thread_ended)
 

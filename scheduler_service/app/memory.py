@@ -114,7 +114,7 @@ class MemoryStore:
         del self._groups[:count], self._ends[:count]
         return count
 
-    def upkeep(self, *, idle: bool) -> bool:  # noqa: ARG002 - the port `Store` has it
+    def upkeep(self, *, idle: bool) -> bool:  # noqa: ARG002 - `Store` asks for it
         """Has nothing to do."""
         return False
 
