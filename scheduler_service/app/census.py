@@ -62,7 +62,7 @@ def census(pool: Pool, now_ns: int) -> PoolCensus:
     ratio, _ = pool.ratios.get("", (0, 0))
     return PoolCensus(
         waiting=pool.waiting,
-        leased=len(pool.leased),
+        leased=pool.leased,
         redelivery=len(pool.redelivery),
         dead_letters=len(pool.dead),
         remembered=len(pool.gone),

@@ -40,7 +40,7 @@ class Workers:
         for key, worker in engine.state.workers.items():
             if worker.registered and self._is_newer(worker):
                 self._newest[worker.name] = key
-        for lease_id, (_, request) in engine.state.leases.items():
+        for lease_id, request in engine.state.leases.items():
             if request.cancel_reason and request.lease is not None:
                 self._note(lease_id, request.lease.worker)
         engine.on((d.CancelRequested,), self._note_cancel)
@@ -179,7 +179,7 @@ def lost_leases(state: State, key: str, known: set[str]) -> list[str]:
     """
 
     def is_held(lease_id: str) -> bool:
-        request = state.leases[lease_id][1]
+        request = state.leases[lease_id]
         return request.lease is not None and request.lease.worker == key
 
     worker = state.workers.get(key)

@@ -43,7 +43,7 @@ OUT: Final = 0
 ELIGIBLE: Final = 1
 BEYOND: Final = 2
 
-_NO_EDGE: Final = 1 << 63
+_NO_EDGE: Final = (1 << 62) - 1  # compiled, a number of the machine; every meter is below
 
 _SHORT: Final = PredictedClass.SHORT
 
@@ -57,6 +57,7 @@ class Backlog:
 
     __slots__ = (
         "_debtors",
+        "_first_moved",
         "_flows",
         "_longs",
         "_moved",
@@ -67,6 +68,7 @@ class Backlog:
         "edge",
         "fifo",
         "index",
+        "parts",
         "selectable",
         "user_by_user",
     )
@@ -77,11 +79,13 @@ class Backlog:
         self.user_by_user = policy.user_by_user
         self.fifo = policy.within_user is WithinUser.FIFO
         self.index: SortedList[Key] = SortedList()
+        self.parts = meters.parts_of(self.index)
         self.edge = -1 if self.charged else _NO_EDGE
         self.selectable = 0
         self._reached = 0
         self._nearest = _NO_EDGE
         self._moved: SortedSet[tuple[int, str]] = SortedSet()
+        self._first_moved = _NO_EDGE
         self._shorts = Heads()
         self._longs = Heads()
         self._debtors = Heads()
@@ -151,12 +155,8 @@ class Backlog:
     def advance(self, edge: int) -> None:
         """Takes in every user whose meter is at or below `edge` (micro cost units)."""
         self.edge = edge
-        moved = self._moved
-        while moved and moved[0][0] <= edge:
-            meter, user_id = moved.pop(0)
-            flow = self._flows.get(user_id)
-            if flow is not None and flow.meter == meter:
-                self._take_in(flow)
+        while self._first_moved <= edge:
+            self._take_in_moved()
         if edge < self._nearest:
             return
         users, above = meters.users_between(self.index, self._reached, edge)
@@ -256,6 +256,7 @@ class Backlog:
         for heads in (self._shorts, self._longs, self._debtors):
             assert len(heads.heap) == len(heads.flows), "a head stands twice in its heap"
             assert set(heads.heap) == heads.flows.keys()
+        assert self._first_moved == (self._moved[0][0] if self._moved else _NO_EDGE)
         if self.user_by_user:
             return
         for user_id, flow in self._flows.items():
@@ -318,10 +319,20 @@ class Backlog:
             flow.place = ELIGIBLE
             self._push_heads(flow)
 
+    def _take_in_moved(self) -> None:
+        """Takes in the first of those that were moved out below what had been reached."""
+        moved = self._moved
+        meter, user_id = moved.pop(0)
+        self._first_moved = moved[0][0] if moved else _NO_EDGE
+        flow = self._flows.get(user_id)
+        if flow is not None and flow.meter == meter:
+            self._take_in(flow)
+
     def _move_out(self, flow: "Flow") -> None:
         """Leaves `flow`, which is past the edge, out until the edge has come to it."""
         flow.place = BEYOND
         if flow.meter < self._reached:
             self._moved.add((flow.meter, flow.user_id))
+            self._first_moved = min(self._first_moved, flow.meter)
         else:
             self._nearest = min(self._nearest, flow.meter)

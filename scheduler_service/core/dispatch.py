@@ -8,7 +8,6 @@ from typing import Final
 from scheduler_service.core.backlog import OUT
 from scheduler_service.core.decisions import (
     Decision,
-    Dispatched,
     EmptyReason,
     RejoinCause,
     Rejoined,
@@ -41,7 +40,7 @@ _LOOKS_MAX: Final = 64
 _NO_OVERTAKING: Final[tuple[str, ...]] = ()
 
 
-def grant_next(state: State, pool: Pool, ask: Ask, log: list[Decision]) -> Dispatched | EmptyReason:
+def grant_next(state: State, pool: Pool, ask: Ask, log: list[Decision]) -> Request | EmptyReason:
     """Grants the next request of `pool` to the asking worker, or says why there is none.
 
     What nobody can serve is cleared out of the way first, so many looks a call and no more: the
@@ -56,14 +55,14 @@ def grant_next(state: State, pool: Pool, ask: Ask, log: list[Decision]) -> Dispa
 
 def _grant_once(
     state: State, pool: Pool, ask: Ask, log: list[Decision]
-) -> Dispatched | EmptyReason | None:
+) -> Request | EmptyReason | None:
     """Grants the next request, or says why there is none; None when a look cleared the way."""
     if pool.paused:
         return EmptyReason.PAUSED
     if pool.redelivery and pool.name not in ask.passed_redelivery:
-        dispatched = _grant_redelivery(state, pool, ask, log)
-        if dispatched is not None:
-            return dispatched
+        due_again = _grant_redelivery(state, pool, ask, log)
+        if due_again is not None:
+            return due_again
         ask.passed_redelivery = (*ask.passed_redelivery, pool.name)
     if pool.reservations:
         request_id = pool.reservations.get(ask.worker)
@@ -90,7 +89,7 @@ def _why_nothing(pool: Pool) -> EmptyReason:
     return EmptyReason.PAUSED
 
 
-def _grant_redelivery(state: State, pool: Pool, ask: Ask, log: list[Decision]) -> Dispatched | None:
+def _grant_redelivery(state: State, pool: Pool, ask: Ask, log: list[Decision]) -> Request | None:
     """Grants the oldest request due again that this worker can take; it is not charged."""
     for _, request_id in pool.redelivery:
         request = pool.requests[request_id]
@@ -98,7 +97,8 @@ def _grant_redelivery(state: State, pool: Pool, ask: Ask, log: list[Decision]) -
         if flow.paused or not _suits(request, ask) or _is_spared(request, ask):
             continue
         choice = Choice(flow, request, request.rule, Turn.REDELIVERY)
-        return write_grant(state, pool, ask, _NO_FRAME, choice, _NO_OVERTAKING, log)
+        write_grant(state, pool, ask, _NO_FRAME, choice, _NO_OVERTAKING, log)
+        return request
     return None
 
 
@@ -119,7 +119,7 @@ _NO_FRAME: Final = Frame(0, "", -1, -1, -1)
 
 def _grant_reserved(
     state: State, pool: Pool, ask: Ask, request: Request, log: list[Decision]
-) -> Dispatched | EmptyReason | None:
+) -> Request | EmptyReason | None:
     """Grants the request this worker is kept for, or nothing else while it is that one's turn.
 
     Returns None when the worker goes on to the usual selection: the request's user is held back, or
@@ -144,7 +144,7 @@ def _grant_reserved(
 
 def _grant_past_misfits(
     state: State, pool: Pool, ask: Ask, frame: Frame, log: list[Decision]
-) -> Dispatched | EmptyReason | None:
+) -> Request | EmptyReason | None:
     """Looks past candidates that do not fit, as far as the placement rule allows."""
     policy = pool.policy
     overtook: list[str] = []

@@ -15,7 +15,7 @@ from scheduler_service.core import fold_config as fc
 from scheduler_service.core import timers
 from scheduler_service.core.charge import reach_of
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PredictedClass
-from scheduler_service.core.request import OLD_LEASES_MAX, Lease, Past, Request
+from scheduler_service.core.request import OLD_LEASES_MAX, Lease, Past, Request, sequence_of
 from scheduler_service.core.state import Flow, Pool, State
 
 _LEASED: Final = d.RequestState.LEASED
@@ -34,8 +34,17 @@ def evolve(state: State, decision: d.Decision) -> None:
     _FOLD[type(decision)](state, decision)
 
 
+def _taken(state: State, pool: Pool, request_id: str) -> Request:
+    """Returns the request of the decision being taken; it is looked up unless it is at hand."""
+    request, state.at_hand = state.at_hand, None
+    if request is None:
+        return pool.requests[request_id]
+    assert request.request_id == request_id
+    return request
+
+
 def _recovered(state: State, x: d.Recovered) -> None:
-    for _, request in state.leases.values():
+    for request in state.leases.values():
         lease = request.lease
         assert lease is not None
         lease.expire_ns += x.downtime_ns
@@ -84,7 +93,7 @@ def _accepted(state: State, x: d.Accepted) -> None:
 def _dispatched(state: State, x: d.Dispatched) -> None:
     name, request_id, turn = x.pool, x.request_id, x.turn
     pool = state.pools[name]
-    request = pool.requests[request_id]
+    request = _taken(state, pool, request_id)
     flow = pool.flows[x.user_id]
     if turn is _REDELIVERY:
         _drop_redelivery(pool, request)
@@ -103,11 +112,12 @@ def _dispatched(state: State, x: d.Dispatched) -> None:
     request.state = _LEASED
     request.attempts = x.attempt
     lease_id, worker_key, hand_over_ns = x.lease_id, x.worker, x.hand_over_ns
+    expire_ns, sequence = x.lease_expire_ns, state.sequence
     request.lease = Lease(
-        lease_id, worker_key, state.now_ns, x.lease_expire_ns, hand_over_ns, state.sequence, turn
+        lease_id, worker_key, state.now_ns, expire_ns, hand_over_ns, sequence, turn, pool=name
     )
-    state.leases[lease_id] = (name, request)
-    pool.leased[request_id] = request
+    state.leases[lease_id] = request
+    pool.leased += 1
     worker = state.workers.get(worker_key)
     if worker is not None:
         worker.leases += 1
@@ -206,7 +216,7 @@ def _drop_lease(state: State, pool: Pool, request: Request) -> None:
     lease = request.lease
     assert lease is not None
     del state.leases[lease.lease_id]
-    del pool.leased[request.request_id]
+    pool.leased -= 1
     timers.voided(state)
     worker = state.workers.get(lease.worker)
     if worker is not None:
@@ -224,10 +234,10 @@ def _lease_ended(state: State, x: d.LeaseEnded) -> None:
     assert lease is not None
     assert lease.lease_id == x.lease_id
     _drop_lease(state, pool, request)
-    state.old_leases[x.lease_id] = Past(x.pool, x.request_id)
+    state.old_leases[lease.dispatch_sequence] = Past(x.pool, x.request_id, 0, x.lease_id)
     old = request.old_leases
     if len(old) >= OLD_LEASES_MAX:
-        state.old_leases.pop(old[0], None)
+        state.old_leases.pop(sequence_of(old[0]), None)
         old = old[1:]
     request.old_leases = (*old, x.lease_id)
     if x.cause is d.LeaseEndCause.GIVEN_BACK:
@@ -247,7 +257,7 @@ def _lease_ended(state: State, x: d.LeaseEnded) -> None:
 
 def _completed(state: State, x: d.Completed) -> None:
     pool = state.pools[x.pool]
-    request = pool.requests[x.request_id]
+    request = _taken(state, pool, x.request_id)
     _drop_lease(state, pool, request)
     cancelled = x.state is _CANCELLED
     _end_in_flight(state, pool, request, x.state, request.cancel_reason if cancelled else x.error)

@@ -33,10 +33,10 @@ def fire_due(state: State, now_ns: int, log: list[d.Decision]) -> None:
 def _lease_timer(
     state: State, due_ns: int, pool_name: str, lease_id: str, now_ns: int, log: list[d.Decision]
 ) -> None:
-    found = state.leases.get(lease_id)
-    if found is None:
+    request = state.leases.get(lease_id)
+    if request is None:
         return
-    pool, request = state.pools[pool_name], found[1]
+    pool = state.pools[pool_name]
     if timers.lease_due(request) > due_ns:
         # Set for a time that has moved on: it fires in its new place, even if that is due too.
         timers.arm_lease(state, pool, request)

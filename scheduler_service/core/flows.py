@@ -12,7 +12,7 @@ from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.gone import Gone
 from scheduler_service.core.held import HeldIndex
 from scheduler_service.core.policy import PredictedClass
-from scheduler_service.core.request import Past, Request
+from scheduler_service.core.request import Past, Request, sequence_of
 from scheduler_service.core.state import Flow, Pool, State
 from scheduler_service.core.sweeping import sweep
 
@@ -223,7 +223,7 @@ def remember(state: State, pool: Pool, request: Request, how: RequestState, reas
     lease_id = "" if lease is None else lease.lease_id
     past = Past(pool.name, request.request_id, state.now_ns, lease_id, request.old_leases)
     if lease is not None:
-        state.old_leases[lease_id] = past
+        state.old_leases[lease.dispatch_sequence] = past
     pool.gone[request.request_id] = Gone(
         request.request_id,
         request.user_id,
@@ -262,7 +262,13 @@ def forget_ended(state: State, pool: Pool) -> None:
 def forget_leases(state: State, past: Past) -> None:
     """Forgets the leases of a request that has ended."""
     for lease_id in past.lease_ids():
-        state.old_leases.pop(lease_id, None)
+        state.old_leases.pop(sequence_of(lease_id), None)
+
+
+def old_lease(state: State, lease_id: str) -> Past | None:
+    """Returns what is remembered of a lease that has ended, if anything."""
+    known = state.old_leases.get(sequence_of(lease_id))
+    return known if known is not None and lease_id in known.lease_ids() else None
 
 
 def remembered(pool: Pool, request_id: str, now_ns: int) -> Gone | None:

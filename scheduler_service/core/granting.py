@@ -15,7 +15,8 @@ from scheduler_service.core.decisions import (
 from scheduler_service.core.invariants import check_band
 from scheduler_service.core.meters import next_lowest
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PredictedClass
-from scheduler_service.core.recording import after_leaving, record
+from scheduler_service.core.recording import after_leaving, record_of
+from scheduler_service.core.request import Request
 from scheduler_service.core.selection import (
     Choice,
     Frame,
@@ -97,14 +98,14 @@ def grant(
     choice: Choice,
     overtook: tuple[str, ...],
     log: list[Decision],
-) -> Dispatched:
+) -> Request:
     """Grants a chosen request, checks the band, and closes what the grant closes."""
     dispatched = write_grant(state, pool, ask, frame, choice, overtook, log)
     if pool.backlog.charged:
         check_band(pool, dispatched, choice.flow)
     if pool.waiting == 0 or pool.virtual_time >= 2**60:
         after_leaving(state, pool, ask.now_ns, log)
-    return dispatched
+    return choice.request
 
 
 def write_grant(
@@ -129,7 +130,7 @@ def write_grant(
         if frame.smallest_user == flow.user_id:
             passes = 0
             if backlog.selectable > 1:
-                runner_up_meter, _, runner_up = next_lowest(backlog.index)
+                runner_up_meter, _, runner_up = next_lowest(backlog.parts)
         else:
             passes += not backlog.user_by_user
             runner_up, runner_up_meter = frame.smallest_user, frame.smallest
@@ -175,7 +176,7 @@ def write_grant(
         ask.idempotency_key,
         ask.peer,
     )
-    record(state, log, dispatched)
+    record_of(request, state, log, dispatched)
     return dispatched
 
 

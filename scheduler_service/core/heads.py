@@ -41,8 +41,10 @@ class Heads:
 
     def add(self, sequence: int, flow: "Flow") -> None:
         """Adds the head `sequence` of `flow`, unless it is there."""
-        if sequence not in self.flows:
-            self.flows[sequence] = flow
+        flows = self.flows
+        known = len(flows)
+        flows.setdefault(sequence, flow)
+        if len(flows) > known:
             heappush(self.heap, sequence)
 
     def pop(self) -> None:

@@ -40,7 +40,7 @@ def check_band(pool: "Pool", dispatched: "Dispatched", flow: "Flow") -> None:
     assert dispatched.virtual_time_before <= virtual_time, "v fell"
     backlog = pool.backlog
     if backlog.selectable:
-        assert virtual_time <= lowest(backlog.index)[0], "a selectable user is below v"
+        assert virtual_time <= lowest(backlog.parts)[0], "a selectable user is below v"
     assert flow.meter - virtual_time <= bound(pool), "a meter is above v + D + L"
 
 
@@ -52,14 +52,15 @@ def check(state: "State") -> None:
     """
     for pool in state.pools.values():
         _check_pool(state, pool)
-    for lease_id, (name, request) in state.leases.items():
+    for lease_id, request in state.leases.items():
         assert request.lease is not None
         assert request.lease.lease_id == lease_id
-        assert state.pools[name].requests[request.request_id] is request
+        assert state.pools[request.lease.pool].requests[request.request_id] is request
+    assert len(state.leases) == sum(pool.leased for pool in state.pools.values())
     for worker in state.workers.values():
         held = sum(
             1
-            for _, request in state.leases.values()
+            for request in state.leases.values()
             if request.lease is not None and request.lease.worker == worker.worker
         )
         assert worker.leases == held
@@ -86,7 +87,7 @@ def _check_pool(state: "State", pool: "Pool") -> None:
         request.state is RequestState.WAITING and request.predicted_class is PredictedClass.SHORT
         for request in pool.requests.values()
     )
-    assert leased == len(pool.leased) + len(pool.redelivery)
+    assert leased == pool.leased + len(pool.redelivery)
     assert len(pool.requests) == waiting + leased
     pool.backlog.check()
     assert pool.backlog.selectable == sum(1 for f in pool.flows.values() if f.place != OUT)

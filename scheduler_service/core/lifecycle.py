@@ -17,9 +17,9 @@ from scheduler_service.core.errors import (
     Unknown,
     WrongState,
 )
-from scheduler_service.core.flows import may_be_selected, quota_holder, remembered
+from scheduler_service.core.flows import may_be_selected, old_lease, quota_holder, remembered
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PoolMode, PredictedClass
-from scheduler_service.core.recording import after_leaving, record
+from scheduler_service.core.recording import after_leaving, record, record_of
 from scheduler_service.core.request import Past, Request
 from scheduler_service.core.state import Pool, State
 
@@ -56,13 +56,13 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
         Denied: LEASE_OF_OTHER_WORKER.
     """
     now_ns, lease_id, outcome, worker = x.now_ns, x.lease_id, x.outcome, x.worker
-    found = state.leases.get(lease_id)
-    if found is None:
+    request = state.leases.get(lease_id)
+    if request is None:
         return _complete_late(state, x)
-    name, request = found
-    pool = state.pools[name]
     lease = request.lease
     assert lease is not None
+    name = lease.pool
+    pool = state.pools[name]
     if worker and lease.worker and worker != lease.worker:
         raise Denied(
             "LEASE_OF_OTHER_WORKER",
@@ -83,7 +83,8 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
         _count_prefill(state, pool, request, now_ns, log)
     else:
         how = d.RequestState.FAILED
-    record(
+    record_of(
+        request,
         state,
         log,
         d.Completed(
@@ -127,7 +128,7 @@ def _complete_late(state: State, x: c.Complete) -> c.Finished:
 
 
 def _known_old_lease(state: State, lease_id: str) -> Past:
-    known = state.old_leases.get(lease_id)
+    known = old_lease(state, lease_id)
     if known is None:
         raise Unknown("LEASE_UNKNOWN", f"There is no lease {lease_id!r}.", leaseId=lease_id)
     return known
@@ -262,14 +263,14 @@ def renew(state: State, x: c.RenewLease, log: list[d.Decision]) -> tuple[c.Renew
     answers = []
     prefilled = set(x.prefill_complete)
     for lease_id in dict.fromkeys((*x.lease_ids, *x.prefill_complete)):
-        found = state.leases.get(lease_id)
-        if found is None:
+        request = state.leases.get(lease_id)
+        if request is None:
             answers.append(c.Renewed(lease_id, _renewal_problem(state, lease_id)))
             continue
-        name, request = found
-        pool = state.pools[name]
         lease = request.lease
         assert lease is not None
+        name = lease.pool
+        pool = state.pools[name]
         if x.worker and lease.worker and x.worker != lease.worker:
             answers.append(c.Renewed(lease_id, "LEASE_OF_OTHER_WORKER"))
             continue
@@ -287,7 +288,7 @@ def renew(state: State, x: c.RenewLease, log: list[d.Decision]) -> tuple[c.Renew
 
 
 def _renewal_problem(state: State, lease_id: str) -> str:
-    known = state.old_leases.get(lease_id)
+    known = old_lease(state, lease_id)
     if known is None:
         return "LEASE_UNKNOWN"
     return _late(state.pools[known.pool], known.request_id, lease_id).reason

@@ -19,25 +19,28 @@ _LOAD: Final = SortedList.DEFAULT_LOAD_FACTOR
 """A list of less than half as many entries is joined with another, one of twice as many split."""
 
 
-def lowest(index: "SortedList[Key]") -> Key:
+def parts_of(index: "SortedList[Key]") -> list[list[Key]]:
+    """Returns the list of its parts: the same one, kept up to date, as long as the index lives."""
+    layout: Any = index
+    parts: list[list[Key]] = layout._lists
+    return parts
+
+
+def lowest(parts: list[list[Key]]) -> Key:
     """Returns the smallest entry; there must be one.
 
     Complexity:
         O(1).
     """
-    layout: Any = index
-    parts: list[list[Key]] = layout._lists
     return parts[0][0]
 
 
-def next_lowest(index: "SortedList[Key]") -> Key:
+def next_lowest(parts: list[list[Key]]) -> Key:
     """Returns the entry after the smallest; there must be two.
 
     Complexity:
         O(1).
     """
-    layout: Any = index
-    parts: list[list[Key]] = layout._lists
     part = parts[0]
     return part[1] if len(part) > 1 else parts[1][0]
 

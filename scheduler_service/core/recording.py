@@ -3,6 +3,7 @@
 from scheduler_service.core.decisions import BusyPeriodClosed, Decision, Rebased
 from scheduler_service.core.evolve import evolve
 from scheduler_service.core.policy import REBASE_AT_MICROS
+from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool, State
 
 
@@ -10,6 +11,12 @@ def record(state: State, log: list[Decision], decision: Decision) -> None:
     """Takes `decision`: the state follows, and the caller of the core finds it in `log`."""
     evolve(state, decision)
     log.append(decision)
+
+
+def record_of(request: Request, state: State, log: list[Decision], decision: Decision) -> None:
+    """Takes a decision about a request that is at hand: the fold need not look it up."""
+    state.at_hand = request
+    record(state, log, decision)
 
 
 def after_leaving(state: State, pool: Pool, now_ns: int, log: list[Decision]) -> None:

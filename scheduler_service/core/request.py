@@ -11,6 +11,11 @@ OLD_LEASES_MAX: Final = 64
 """Ended leases that are remembered of one request: it may be given back without end."""
 
 
+_DIGITS_MAX: Final = 19
+_WAITING: Final = RequestState.WAITING
+_FIRST_COME: Final = Rule.FIRST_COME
+
+
 @final
 @mypyc_attr(acyclic=True)
 class Lease:
@@ -24,6 +29,7 @@ class Lease:
         hand_over_ns: Until when it must be confirmed; 0 once it is, or if it need not be.
         dispatch_sequence: Sequence of the decision that granted it.
         turn: How the request came to its turn.
+        pool: Its pool.
     """
 
     __slots__ = (
@@ -32,6 +38,7 @@ class Lease:
         "granted_ns",
         "hand_over_ns",
         "lease_id",
+        "pool",
         "turn",
         "worker",
     )
@@ -45,6 +52,8 @@ class Lease:
         hand_over_ns: int,
         dispatch_sequence: int,
         turn: Turn,
+        *,
+        pool: str,
     ) -> None:
         self.lease_id = lease_id
         self.worker = worker
@@ -53,6 +62,13 @@ class Lease:
         self.hand_over_ns = hand_over_ns
         self.dispatch_sequence = dispatch_sequence
         self.turn = turn
+        self.pool = pool
+
+
+def sequence_of(lease_id: str) -> int:
+    """Returns the dispatch sequence that a lease id ends with; -1 if it is no lease id of ours."""
+    digits = lease_id.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() and len(digits) <= _DIGITS_MAX else -1
 
 
 @final
@@ -195,12 +211,12 @@ class Request:
         self.labels = labels
         self.cost = cost
         self.request_id = request_id
-        self.state: RequestState = RequestState.WAITING
+        self.state: RequestState = _WAITING
         self.lease: Lease | None = None
         self.attempts: int = 0
         self.expire_ns = expire_ns
         self.first_dispatch_ns: int = 0
-        self.rule: Rule = Rule.FIRST_COME
+        self.rule: Rule = _FIRST_COME
         self.counted: bool = False
         self.promoted: bool = False
         self.promoted_by_pool: bool = False

@@ -26,6 +26,7 @@ from scheduler_service.core.errors import WrongState
 from scheduler_service.core.expiry import fire_due
 from scheduler_service.core.granting import Ask
 from scheduler_service.core.recording import record
+from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool, State
 
 _NONE: Final = d.EmptyReason.NONE
@@ -100,11 +101,11 @@ def next_dispatch(state: State, x: c.NextDispatch, log: list[d.Decision]) -> c.D
         turn %= len(pools)
         pool = pools[turn]
         found = grant_next(state, pool, ask, log)
-        if isinstance(found, d.Dispatched):
-            granted.append(_grant_of(pool, found.request_id))
+        if isinstance(found, Request):
+            granted.append(_grant_of(pool.name, found))
             turn += 1
             if ask.offer.free_tokens >= 0:
-                _take_tokens(ask, pool.requests[found.request_id].kv_tokens)
+                _take_tokens(ask, found.kv_tokens)
         else:
             reason = _weightier(reason, found)
             del pools[turn]
@@ -139,11 +140,10 @@ def _weightier(first: d.EmptyReason, second: d.EmptyReason) -> d.EmptyReason:
     return first
 
 
-def _grant_of(pool: Pool, request_id: str) -> c.Grant:
-    request = pool.requests[request_id]
+def _grant_of(pool: str, request: Request) -> c.Grant:
     lease = request.lease
     assert lease is not None
-    return c.Grant(lease.dispatch_sequence, pool.name, request, lease)
+    return c.Grant(lease.dispatch_sequence, pool, request, lease)
 
 
 def _repeated(state: State, x: c.NextDispatch) -> c.Dispatches | None:
@@ -152,10 +152,10 @@ def _repeated(state: State, x: c.NextDispatch) -> c.Dispatches | None:
     if known is None:
         return None
     granted = []
-    for name, request_id, lease_id in known:
-        found = state.leases.get(lease_id)
-        if found is not None:
-            granted.append(_grant_of(state.pools[name], request_id))
+    for name, _, lease_id in known:
+        request = state.leases.get(lease_id)
+        if request is not None:
+            granted.append(_grant_of(name, request))
     return c.Dispatches(tuple(granted), _NONE, "", c.Existing.REPEATED)
 
 
@@ -206,11 +206,11 @@ def _grant_gate(state: State, pool: Pool, command: c.Command, log: list[d.Decisi
     policy = pool.policy
     ask = Ask(command.now_ns, "", command.nonce, _ANY, 0, hand_over=False)
     while pool.backlog.selectable or pool.redelivery:
-        if len(pool.leased) >= policy.gate_max_in_flight:
+        if pool.leased >= policy.gate_max_in_flight:
             return
         if policy.gate_max_in_flight_cost and pool.leased:
             ask.free_cost = policy.gate_max_in_flight_cost - pool.in_flight_cost
-        if not isinstance(grant_next(state, pool, ask, log), d.Dispatched):
+        if not isinstance(grant_next(state, pool, ask, log), Request):
             return
 
 

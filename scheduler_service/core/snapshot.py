@@ -17,7 +17,7 @@ from scheduler_service.core import timers
 from scheduler_service.core.decisions import Offer, RequestState, Rule, Turn
 from scheduler_service.core.gone import Gone
 from scheduler_service.core.policy import PoolMode, PoolPolicy, PredictedClass, UserSettings
-from scheduler_service.core.request import Lease, Past, Request
+from scheduler_service.core.request import Lease, Past, Request, sequence_of
 from scheduler_service.core.state import Flow, Pool, State, Worker
 
 VERSION: Final = 1
@@ -216,7 +216,7 @@ def restore(data: bytes) -> State:
     for pool_image in image.pools:
         _restore_pool(state, pool_image)
     for worker_image, lease_ids in image.workers:
-        provisional = {lease_id: state.leases[lease_id][1] for lease_id in lease_ids}
+        provisional = {lease_id: state.leases[lease_id] for lease_id in lease_ids}
         state.workers[worker_image.worker].provisional = provisional
     for time_ns, key, granted in image.keys:
         state.key_queue.append((time_ns, key))
@@ -265,14 +265,14 @@ def _request_image(request: Request) -> RequestImage:
     return image
 
 
-def _request(image: RequestImage) -> Request:
+def _request(image: RequestImage, pool: str) -> Request:
     request = Request(
         *(getattr(image, name) for name in _MADE_WITH), caller_bound=image.caller_bound
     )
     for name in _SET_LATER:
         setattr(request, name, getattr(image, name))
     if image.lease is not None:
-        request.lease = Lease(*msgspec.structs.astuple(image.lease))
+        request.lease = Lease(*msgspec.structs.astuple(image.lease), pool=pool)
     return request
 
 
@@ -315,7 +315,7 @@ def _restore_pool(state: State, image: PoolImage) -> None:
     pool.flows.update((flow.user_id, _flow(flow)) for flow in image.flows)
     scalars = dict(zip(_SCALARS, image.scalars, strict=True))
     pool.virtual_time = scalars["virtual_time"]
-    _restore_requests(state, pool, [_request(x) for x in image.requests])
+    _restore_requests(state, pool, [_request(x, pool.name) for x in image.requests])
     for name, value in scalars.items():
         setattr(pool, name, bool(value) if isinstance(getattr(pool, name), bool) else value)
     pool.gone = {gone.request_id: gone for gone in image.gone}
@@ -323,8 +323,8 @@ def _restore_pool(state: State, image: PoolImage) -> None:
         last = lease_ids[-1] if lease_ids else ""
         past = Past(pool.name, request_id, end_ns, last, lease_ids[:-1])
         pool.forget_queue.append(past)
-        state.old_leases.update(dict.fromkeys(lease_ids, past))
-    pool.dead = {x.request_id: _request(x) for x in image.dead}
+        state.old_leases.update((sequence_of(lease_id), past) for lease_id in lease_ids)
+    pool.dead = {x.request_id: _request(x, pool.name) for x in image.dead}
     pool.reservations = dict(image.reservations)
     pool.reserved_for = {request: worker for worker, request in image.reservations}
     for flow in list(pool.flows.values()):
@@ -341,7 +341,8 @@ def _restore_requests(state: State, pool: Pool, requests: list[Request]) -> None
             pool.redelivery.append((request.sequence, request.request_id))
         else:
             assert request.lease is not None
-            pool.leased[request.request_id] = request
-            state.leases[request.lease.lease_id] = (pool.name, request)
+            pool.leased += 1
+            state.leases[request.lease.lease_id] = request
         for lease_id in request.old_leases:
-            state.old_leases[lease_id] = Past(pool.name, request.request_id)
+            past = Past(pool.name, request.request_id, 0, lease_id)
+            state.old_leases[sequence_of(lease_id)] = past

@@ -127,6 +127,7 @@ class Pool:
         short_admission_count, promotion_debt, promotion_under_way: The pool's quota, in force
             with unbounded slack.
         waiting, waiting_shorts: Waiting requests, and those of them predicted short.
+        leased: Leased requests.
         waiting_weight_milli: Weights of the users with waiting requests.
         in_flight_cost: Cost of everything leased.
         flows: Users with state.
@@ -167,7 +168,7 @@ class Pool:
         self.flows: dict[str, Flow] = {}
         self.settings: dict[str, UserSettings] = {}
         self.requests: dict[str, Request] = {}
-        self.leased: dict[str, Request] = {}
+        self.leased = 0
         self.gone: dict[str, Gone] = {}
         self.forget_queue: deque[Past] = deque()
         self.redelivery: list[tuple[int, str]] = []
@@ -249,13 +250,14 @@ class State:
         pools: By name.
         gates: Names of the pools in gate mode.
         workers: By session or name.
-        leases: Live lease id -> (its pool's name, request).
-        old_leases: Ended lease id -> what it was of, for the retention time.
+        leases: Live lease id -> its request.
+        old_leases: Dispatch sequence of an ended lease -> what it was of, for the retention time.
         keys: (worker, idempotency key) of a call -> (pool, request id, lease id) it granted.
         key_queue: (time, key) in order of first use.
         timers: Heap of (time, request sequence, kind, pool, id).
         timer_place: Where the next look for void timers begins.
         void_timers: Timers that became void since they were last cleared away, about.
+        at_hand: Request of the decision being taken, where who takes it has it (`recording`).
     """
 
     def __init__(self) -> None:
@@ -267,10 +269,11 @@ class State:
         self.pools: dict[str, Pool] = {}
         self.gates: dict[str, None] = {}
         self.workers: dict[str, Worker] = {}
-        self.leases: dict[str, tuple[str, Request]] = {}
-        self.old_leases: dict[str, Past] = {}
+        self.leases: dict[str, Request] = {}
+        self.old_leases: dict[int, Past] = {}
         self.keys: dict[tuple[str, str], tuple[tuple[str, str, str], ...]] = {}
         self.key_queue: deque[tuple[int, tuple[str, str]]] = deque()
         self.timers: list[tuple[int, int, int, str, str]] = []
         self.timer_place = 0
         self.void_timers = 0
+        self.at_hand: Request | None = None

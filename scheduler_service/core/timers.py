@@ -116,12 +116,12 @@ def voided(state: State) -> None:
 
 def _is_void(state: State, timer: _Timer) -> bool:
     due_ns, sequence, kind, pool_name, name = timer
+    if kind == LEASE:
+        return name not in state.leases
     if kind == WORKER:
         return name not in state.workers
     if kind == WAKE:
         return False
-    if kind == LEASE:
-        return name not in state.leases
     if kind == PAUSE:
         return pause_end(state, pool_name, name) != due_ns
     pool = state.pools.get(pool_name)

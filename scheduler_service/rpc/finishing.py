@@ -5,7 +5,9 @@ never raise an error of the core: it becomes the result of that item, and spoils
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import mypyc_attr
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.application import Application
@@ -17,6 +19,7 @@ from scheduler_service.app.limits import (
 from scheduler_service.core import commands as c
 from scheduler_service.core.decisions import Outcome
 from scheduler_service.core.errors import SchedulerError, Unknown
+from scheduler_service.core.flows import old_lease
 from scheduler_service.rpc import status
 from scheduler_service.rpc.calls import Runtime
 from scheduler_service.rpc.convert import number
@@ -30,6 +33,37 @@ _REPEATED: Final = c.Existing.REPEATED
 
 _OUTCOMES: Final = {int(value): value for value in Outcome}
 _NOT_STATED: Final = -1
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Completions:
+    """The completions of one message.
+
+    Args:
+        results: Where their results go.
+        items: As stated.
+        caller: Who states them.
+        session_id: Session of the stream they came over, or empty; an item may state its own.
+
+    Attributes:
+        count: How many they are; known once they are taken.
+    """
+
+    __slots__ = ("caller", "count", "items", "results", "session_id")
+
+    def __init__(
+        self,
+        results: "RepeatedCompositeFieldContainer[pb.CompleteResult]",
+        items: Iterable[pb.CompleteRequest],
+        caller: Identity,
+        session_id: str,
+    ) -> None:
+        self.results = results
+        self.items = items
+        self.caller = caller
+        self.session_id = session_id
+        self.count = 0
 
 
 class Finishing:
@@ -80,28 +114,42 @@ class Finishing:
             caller: Who states them.
             session_id: Session of the stream they came over; an item may state its own.
         """
+        self.complete_all([Completions(results, items, caller, session_id)])
+
+    def complete_all(self, messages: "list[Completions]") -> None:
+        """Ends the leases of several messages, in one go, each by itself."""
         engine = self._engine
         now_ns = engine.now_ns()
         commands: list[c.Complete] = []
         bad: dict[int, SchedulerError] = {}
-        limited = bool(caller.pools or caller.user_prefixes)
-        for index, x in enumerate(items):
-            try:
-                command = self._command(x, caller, session_id, now_ns, index)
-                if limited:
-                    self.require_lease(caller, command.lease_id)
-            except SchedulerError as error:
-                bad[index] = error
-                continue
-            commands.append(command)
+        place = 0
+        for message in messages:
+            caller, session_id = message.caller, message.session_id
+            limited = bool(caller.pools or caller.user_prefixes)
+            index = 0
+            for x in message.items:
+                try:
+                    command = self._command(x, caller, session_id, now_ns, index)
+                    if limited:
+                        self.require_lease(caller, command.lease_id)
+                    commands.append(command)
+                except SchedulerError as error:
+                    bad[place] = error
+                index += 1
+                place += 1
+            message.count = index
         answers = iter(engine.apply_all(commands) if commands else ())
-        for index in range(len(commands) + len(bad)):
-            result = results.add()
-            answer = bad.get(index) or next(answers)
-            if isinstance(answer, SchedulerError):
-                result.error.CopyFrom(self.item_error("Complete", answer))
-            else:
-                _tell_finished(answer, result.response)
+        place = 0
+        for message in messages:
+            add = message.results.add
+            for _ in range(message.count):
+                result = add()
+                answer = (bad.get(place) if bad else None) or next(answers)
+                place += 1
+                if isinstance(answer, SchedulerError):
+                    result.error.CopyFrom(self.item_error("Complete", answer))
+                else:
+                    _tell_finished(answer, result.response)
 
     def _check(self, x: pb.CompleteRequest, path: str) -> None:
         checks = Checks(path)
@@ -166,10 +214,10 @@ class Finishing:
             return
         state = self._engine.state
         found = state.leases.get(lease_id)
-        if found is not None:
-            name, user_id = found[0], found[1].user_id
+        if found is not None and found.lease is not None:
+            name, user_id = found.lease.pool, found.user_id
         else:
-            past = state.old_leases.get(lease_id)
+            past = old_lease(state, lease_id)
             name, request_id = ("", "") if past is None else (past.pool, past.request_id)
             pool = state.pools.get(name)
             gone = None if pool is None else pool.gone.get(request_id)

@@ -101,8 +101,8 @@ class Renewing:
             self._finishing.require_lease(caller, item.lease_id)
         except SchedulerError as error:
             return error
-        found = state.leases.get(item.lease_id)
-        lease = None if found is None else found[1].lease
+        request = state.leases.get(item.lease_id)
+        lease = None if request is None else request.lease
         if lease is None or not lease.worker:
             return None
         holder = state.workers.get(lease.worker)

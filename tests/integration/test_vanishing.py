@@ -75,9 +75,7 @@ class Crowd:
     async def until(self, *, leased, waiting):
         """Waits until so many are leased and so many wait."""
         pool = self.pool
-        await self.live.until(
-            lambda: (len(pool.leased), pool.waiting) == (leased, waiting), PATIENCE
-        )
+        await self.live.until(lambda: (pool.leased, pool.waiting) == (leased, waiting), PATIENCE)
 
     async def vanish_when_leased(self, how, leased):
         """Stops or kills all of them in the turn that makes it so many leases.
@@ -85,7 +83,7 @@ class Crowd:
         The newest grants are not durable then, and nobody was told of them.
         """
         async with asyncio.timeout(PATIENCE):
-            while len(self.pool.leased) < leased:
+            while self.pool.leased < leased:
                 await asyncio.sleep(0)
         for gateways in self.processes:
             gateways.vanish(how)
@@ -115,7 +113,7 @@ def _left(crowd):
     live, pool = crowd.live, crowd.pool
     held = {
         "waiting": pool.waiting,
-        "leased": len(pool.leased),
+        "leased": pool.leased,
         "due again": len(pool.redelivery),
         "leases": len(live.engine.state.leases),
         "calls": live.app.slots.calls,

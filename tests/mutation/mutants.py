@@ -32,14 +32,13 @@ _CHARGE = "charge = charge_for(request.cost, flow.weight_milli)"
 _TIE = "tie = 0\n        if not self.user_by_user:"
 _TIE_UPDATE = "meter, tie = flow.meter, 0\n        if not self.user_by_user:"
 _FAILURES = "failures = request.failures + (cause is d.LeaseEndCause.EXPIRED)"
-_LATE = "    found = state.leases.get(lease_id)\n    if found is None:\n        return"
-_STALE = """    found = state.leases.get(lease_id)
-    if found is None and lease_id in state.old_leases:
-        past = state.old_leases[lease_id]
-        name, request_id = past.pool, past.request_id
-        held = state.pools[name].requests.get(request_id)
-        found = None if held is None or held.lease is None else (name, held)
-    if found is None:
+_LATE = "    request = state.leases.get(lease_id)\n    if request is None:\n        return"
+_STALE = """    request = state.leases.get(lease_id)
+    past = old_lease(state, lease_id)
+    if request is None and past is not None:
+        held = state.pools[past.pool].requests.get(past.request_id)
+        request = None if held is None or held.lease is None else held
+    if request is None:
         return"""
 
 _REFUND = """def _refund(request: Request, how: d.RequestState) -> int:

@@ -38,13 +38,13 @@ FAULTS = [
         (
             f"{CORE}/lifecycle.py",
             (
-                "    known = state.old_leases.get(lease_id)\n"
+                "    known = old_lease(state, lease_id)\n"
                 "    if known is None:\n"
                 '        raise Unknown("LEASE_UNKNOWN",'
                 ' f"There is no lease {lease_id!r}.", leaseId=lease_id)\n'
                 "    return known\n"
             ),
-            "    return state.old_leases[lease_id]\n",
+            "    return state.old_leases[int(lease_id)]\n",
         ),
     ),
     fault(

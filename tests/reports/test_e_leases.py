@@ -118,7 +118,8 @@ def test_r66_whatever_prefix_of_the_log_survives_each_request_is_in_one_place():
             driver.core.evolve(state, record)
         for pool in state.pools.values():
             leased = {name for name, one in pool.requests.items() if one.lease is not None}
-            assert leased == set(pool.leased)
+            assert leased == {one.request_id for one in state.leases.values()}
+            assert len(leased) == pool.leased
             assert not set(pool.requests) & set(pool.gone)
             held = collections.Counter(
                 one.user_id

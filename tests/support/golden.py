@@ -207,7 +207,7 @@ class Runner:
 
     def _state(self) -> Iterator[str]:
         pool = self.driver.state.pools[POOL]
-        yield f"v={units(pool.virtual_time)} waiting={pool.waiting} leased={len(pool.leased)}"
+        yield f"v={units(pool.virtual_time)} waiting={pool.waiting} leased={pool.leased}"
 
     # Records
 

@@ -21,7 +21,7 @@ def _scene() -> Scene:
         if number % 2:
             scene.ask("w1", offer=d.Offer(free_tokens=1000))
         if number % 10 == 9:
-            for request_id in list(scene.pool.leased)[:3]:
+            for request_id in [x.request_id for x in list(scene.state.leases.values())[:3]]:
                 outcome = d.Outcome.GIVEN_BACK if number % 20 == 9 else d.Outcome.SUCCEEDED
                 scene.finish(request_id, outcome)
         if number % 17 == 0:
