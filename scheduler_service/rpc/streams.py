@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 import grpc
 
 from scheduler_service.app.application import Application
-from scheduler_service.core.errors import NotReady, SchedulerError
+from scheduler_service.core.errors import NotReady
 from scheduler_service.rpc.calls import Context, Runtime, peer_of
 from scheduler_service.rpc.identity import Identity
 
@@ -56,13 +56,13 @@ class Stream(ABC, Generic[_IN, _OUT]):
         self._results = 0
         self._reading = True
         self._reader: asyncio.Task[None] | None = None
-        self._error: SchedulerError | None = None
+        self._error: Exception | None = None
 
     # -- what a kind of session does ----------------------------------------------------------
 
     @abstractmethod
     def take(self, message: _IN) -> int:
-        """Decides one message of the peer, in one turn; returns how many results it had.
+        """Decides one message of the peer, in this turn; returns how many results it has.
 
         Raises:
             SchedulerError: The stream ends with it.
@@ -84,6 +84,9 @@ class Stream(ABC, Generic[_IN, _OUT]):
     def close(self) -> None:
         """Gives up what the stream held, however it ended."""
 
+    def catch_up(self) -> None:
+        """Decides what was taken and is not decided yet."""
+
     def sent(self, news: _OUT, /) -> None:
         """Takes note that all of it was handed to the transport."""
 
@@ -95,7 +98,7 @@ class Stream(ABC, Generic[_IN, _OUT]):
             self._idle = False
             self.loop.call_soon(self._collect)
 
-    def end(self, error: SchedulerError) -> None:
+    def end(self, error: Exception) -> None:
         """Ends the stream with an error, after what was collected."""
         if self._error is None:
             self._error = error
@@ -141,6 +144,7 @@ class Stream(ABC, Generic[_IN, _OUT]):
         while True:
             message = await context.read()
             if message is grpc.aio.EOF:
+                self.catch_up()
                 return
             self._results += self.take(message)
             self.wake()

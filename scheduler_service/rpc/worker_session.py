@@ -24,7 +24,7 @@ from scheduler_service.core.state import Worker
 from scheduler_service.rpc.calls import Context, Runtime
 from scheduler_service.rpc.convert import number
 from scheduler_service.rpc.delivery import DISPATCH_BYTES, Delivery, split
-from scheduler_service.rpc.finishing import Finishing
+from scheduler_service.rpc.finishing import Completions, Finishing
 from scheduler_service.rpc.fleet import Fleet
 from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.offers import RunningOffer
@@ -33,6 +33,7 @@ from scheduler_service.rpc.renewing import Renewing
 from scheduler_service.rpc.streams import Stream, serve
 from scheduler_service.rpc.validate import nanoseconds
 from scheduler_service.rpc.worker_message import check_message, is_usual
+from scheduler_service.rpc.worker_turn import Turn
 
 _NONE, _DRAINING = d.EmptyReason.NONE, d.EmptyReason.DRAINING
 
@@ -60,6 +61,7 @@ class WorkerSessions:
         fleet: Fleet,
     ) -> None:
         self.open: dict[str, WorkerStream] = {}
+        self.turn = Turn(finishing)
         self.app = app
         self.runtime = runtime
         self.finishing = finishing
@@ -81,6 +83,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         self._pools: tuple[str, ...] = ()
         self._offer = RunningOffer()
         self._credits = 0
+        self._coming = 0
         self._lease_ns = 0
         self._news = _News()
         self._sending: _News | None = None
@@ -91,35 +94,55 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
     # -- reading ------------------------------------------------------------------------------
 
     def take(self, message: pb.WorkerSessionRequest) -> int:
-        """Decides one message of the worker, in one turn."""
+        """Decides one message of the worker, with those of others that came with it."""
+        count = len(message.completions)
+        if self._key and is_usual(message, self._credits + self._coming):
+            self._coming += message.credits
+            self._desk.turn.add(self, message)
+            return count
+        self.catch_up()
+        if self._error is not None:
+            return count
         first = not self._key
-        usual = not first and is_usual(message, self._credits)
-        if not usual:
-            check_message(message, self._key, self._credits, self._desk.renewing)
+        check_message(message, self._key, self._credits, self._desk.renewing)
         if first:
             self._open(message)
-        worker = self._worker()
+        completions = self.begin(message)
+        if completions is not None:
+            self._desk.finishing.complete_all([completions])
+        self._take_unusual(message, first=first)
+        self._coming += message.credits
+        self.go_on(message)
+        return count + len(message.renewals)
+
+    def catch_up(self) -> None:
+        """Decides what was taken and is not decided yet."""
+        self._desk.turn.decide()
+
+    def begin(self, message: pb.WorkerSessionRequest) -> Completions | None:
+        """Begins with a message; returns its completions."""
+        self._worker()
         self._unpark()
-        news, completions = self._news, message.completions
-        count = len(completions)
-        if count:
-            self._desk.finishing.complete_into(
-                news.reply.completion_results, completions, self.caller, session_id=self._key
-            )
-            news.any = True
-            self._offer.give(completions)
-        if not usual:
-            count += len(message.renewals)
-            self._take_unusual(message, first=first)
+        completions = message.completions
+        if not completions:
+            return None
+        self._news.any = True
+        self._offer.give(completions)
+        results = self._news.reply.completion_results
+        return Completions(results, completions, self.caller, self._key)
+
+    def go_on(self, message: pb.WorkerSessionRequest) -> None:
+        """Goes on with a message after its completions."""
+        worker = self.app.workers.session(self._key)
         if message.drain and not worker.draining:
             self.app.workers.drain([self._key], self.caller.name)
+        self._coming -= message.credits
         self._credits += message.credits
         self._tell_cancelled()
         if self._credits > 0:
             self._ask()
         elif worker.provisional:
             self.app.engine.apply(self._command(0))
-        return count
 
     def _take_unusual(self, message: pb.WorkerSessionRequest, *, first: bool) -> None:
         """Takes what few messages state: a lease duration, renewals, an offer."""
@@ -304,6 +327,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
 
     def close(self) -> None:
         """Gives back what was not confirmed; the session lives on."""
+        self.catch_up()
         self._unpark()
         key = self._key
         if not key:
