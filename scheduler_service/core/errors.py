@@ -45,6 +45,10 @@ class InvalidCommand(SchedulerError):
         super().__init__("INVALID_FIELDS", f"Bad value in: {names}.", fields=names)
         self.violations = violations
 
+    def below(self, path: str) -> "InvalidCommand":
+        """Returns it for a message in which the fields stand below `path`, a dot at its end."""
+        return InvalidCommand([(path + field, problem) for field, problem in self.violations])
+
 
 class LimitReached(SchedulerError):
     """Something is full: QUEUE_FULL, USER_QUEUE_FULL, USERS_FULL, POOLS_FULL, WORKERS_FULL, …."""

@@ -37,7 +37,7 @@ from scheduler_service.core.charge import charge_for
 from scheduler_service.core.decisions import Dispatched
 from scheduler_service.core.policy import SECOND_NS, PredictedClass
 from scheduler_service.core.request import Request
-from scheduler_service.core.search import Pair, place, place_of_pair
+from scheduler_service.core.search import place, place_of_pair
 from scheduler_service.core.state import Flow, Pool
 
 AGE_MAX_NS: Final = SECOND_NS
@@ -63,27 +63,40 @@ _Weighted = tuple[int, str, float]
 
 
 @final
+class _Sorted:
+    """Pairs of a start tag and a user, sorted, as two lists."""
+
+    __slots__ = ("tags", "users")
+
+    def __init__(self, tags: list[int], users: list[str]) -> None:
+        self.tags = tags
+        self.users = users
+
+    def below(self, tag: int, user_id: str) -> int:
+        return place_of_pair(self.tags, self.users, tag, user_id)
+
+    def add(self, tag: int, user_id: str) -> None:
+        at = self.below(tag, user_id)
+        self.tags.insert(at, tag)
+        self.users.insert(at, user_id)
+
+
+@final
 class _Tags:
     """Start tags of one class, each with how many requests it stands for."""
 
-    __slots__ = ("_came", "_gone", "_sums", "_tags")
+    __slots__ = ("_at_first", "_sums", "came", "gone")
 
     def __init__(self, entries: list[_Weighted]) -> None:
         entries.sort()
-        self._tags = [(tag, user_id) for tag, user_id, _ in entries]
+        self._at_first = _Sorted([tag for tag, _, _ in entries], [user for _, user, _ in entries])
         self._sums = [0.0, *accumulate(weight for _, _, weight in entries)]
-        self._came: list[Pair] = []
-        self._gone: list[Pair] = []
+        self.came = _Sorted([], [])
+        self.gone = _Sorted([], [])
 
-    def below(self, limit: Pair) -> float:
-        known = self._sums[place_of_pair(self._tags, limit)]
-        return known + place_of_pair(self._came, limit) - place_of_pair(self._gone, limit)
-
-    def put(self, entry: Pair) -> None:
-        self._came.insert(place_of_pair(self._came, entry), entry)
-
-    def take(self, entry: Pair) -> None:
-        self._gone.insert(place_of_pair(self._gone, entry), entry)
+    def below(self, tag: int, user_id: str) -> float:
+        known = self._sums[self._at_first.below(tag, user_id)]
+        return known + self.came.below(tag, user_id) - self.gone.below(tag, user_id)
 
 
 @final
@@ -209,9 +222,9 @@ class Profile:
         count = float(before)
         if own.inside:
             count = -float(own.excess(tag, (short_limit, long_limit), flow.meter))
-        count += self._shorts.below((short_limit, tie)) + self._longs.below((long_limit, tie))
+        count += self._shorts.below(short_limit, tie) + self._longs.below(long_limit, tie)
         if own.inside:
-            self._tags(request.predicted_class).put((tag, flow.user_id))
+            self._tags(request.predicted_class).came.add(tag, flow.user_id)
             tags = own.shorts if request.predicted_class is _SHORT else own.longs
             tags.insert(place(tags, tag), tag)
         return min(max(round(count), 0), others) + due
@@ -221,7 +234,7 @@ class Profile:
         self._changes_left -= 1
         own = self._owns.get(x.user_id)
         if own is None or own.inside:
-            self._tags(x.predicted_class).take((x.meter_before, x.user_id))
+            self._tags(x.predicted_class).gone.add(x.meter_before, x.user_id)
 
     def ended(self) -> None:
         """Takes note of a request that ended unserved: it does not know which."""

@@ -6,7 +6,6 @@ Compiled, they compare numbers where `bisect` compares objects, which takes five
 from typing import Any
 
 Key = tuple[int, int, str]
-Pair = tuple[int, str]
 
 
 def place(ordered: list[int], value: int) -> int:
@@ -21,14 +20,22 @@ def place(ordered: list[int], value: int) -> int:
     return low
 
 
-def place_of_pair(ordered: list[Pair], entry: Pair) -> int:
-    """Returns the place of the first pair that is not below `entry`."""
-    number, text = entry
-    low, high = 0, len(ordered)
+def place_of_pair(numbers: list[int], texts: list[str], number: int, text: str) -> int:
+    """Returns the place of the first pair that is not below `(number, text)`.
+
+    Args:
+        numbers: First parts of the pairs.
+        texts: Second parts, in a list of their own: a look at a number is a look at one object.
+        number: First part of what to look for.
+        text: Second part of it.
+    """
+    low = place(numbers, number)
+    if not text:
+        return low
+    high = place(numbers, number + 1)
     while low < high:
         middle = (low + high) >> 1
-        other = ordered[middle]
-        if other[0] < number or (other[0] == number and other[1] < text):
+        if texts[middle] < text:
             low = middle + 1
         else:
             high = middle

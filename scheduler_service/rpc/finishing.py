@@ -18,7 +18,7 @@ from scheduler_service.app.limits import (
 )
 from scheduler_service.core import commands as c
 from scheduler_service.core.decisions import Outcome
-from scheduler_service.core.errors import SchedulerError, Unknown
+from scheduler_service.core.errors import InvalidCommand, SchedulerError, Unknown
 from scheduler_service.core.flows import old_lease
 from scheduler_service.rpc import status
 from scheduler_service.rpc.calls import Runtime
@@ -298,8 +298,16 @@ class Finishing:
 
     # -- errors -------------------------------------------------------------------------------
 
-    def item_error(self, rpc: str, error: SchedulerError) -> pb.ItemError:
-        """Returns an error as the result of one item, and takes note of it."""
+    def item_error(self, rpc: str, error: SchedulerError, path: str = "") -> pb.ItemError:
+        """Returns an error as the result of one item, and takes note of it.
+
+        Args:
+            rpc: The call.
+            error: What happened.
+            path: Where the item stands in its call, unless the fields the error names say it.
+        """
+        if path and isinstance(error, InvalidCommand):
+            error = error.below(path)
         self._runtime.observer.refused(rpc, error.metadata.get("pool", ""), error.reason)
         return status.item_error(error, self._runtime.retry_seconds(error))
 

@@ -130,24 +130,25 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
     def _enqueue_all(self, items: Iterable[pb.SessionEnqueue]) -> None:
         results = self._news.reply.enqueue_results
         for index, item in enumerate(items):
-            self._enqueue(item, results.add(), f"enqueues[{index}].request.")
+            self._enqueue(item, results.add(), index)
 
-    def _enqueue(self, item: pb.SessionEnqueue, result: pb.EnqueueResult, path: str) -> None:
+    def _enqueue(self, item: pb.SessionEnqueue, result: pb.EnqueueResult, index: int) -> None:
         try:
             if item.acquire:
-                self._acquire(item.request, result.response, path)
+                self._acquire(item.request, result.response)
             else:
-                self._desk.intake.accept(item.request, self.caller, result.response, path=path)
+                self._desk.intake.accept(item.request, self.caller, result.response)
         except SchedulerError as error:
-            result.error.CopyFrom(self._desk.finishing.item_error("Enqueue", error))
+            path = f"enqueues[{index}].request."
+            result.error.CopyFrom(self._desk.finishing.item_error("Enqueue", error, path))
 
-    def _acquire(self, request: pb.EnqueueRequest, response: pb.EnqueueResponse, path: str) -> None:
+    def _acquire(self, request: pb.EnqueueRequest, response: pb.EnqueueResponse) -> None:
         key = (request.pool, request.request_id)
         known = key in self._followed
         if not known:
             self.app.slots.take_call(self._peer)
         try:
-            self._desk.intake.accept(request, self.caller, response, path=path, caller_bound=True)
+            self._desk.intake.accept(request, self.caller, response, caller_bound=True)
         except SchedulerError:
             if not known:
                 self.app.slots.free_call(self._peer)

@@ -34,7 +34,7 @@ from scheduler_service.core.state import Pool
 from scheduler_service.estimator.cost import Tokens
 from scheduler_service.rpc import convert
 from scheduler_service.rpc.identity import Identity
-from scheduler_service.rpc.user_ids import UserIds
+from scheduler_service.rpc.user_ids import UserIdMode, UserIds
 from scheduler_service.rpc.validate import Checks
 
 _REPEATED: Final = c.Existing.REPEATED
@@ -114,6 +114,7 @@ class Intake:
     def __init__(self, app: Application, user_ids: UserIds) -> None:
         self._app = app
         self._user_ids = user_ids
+        self._hides_users = user_ids.mode is not UserIdMode.PLAIN
 
     def accept(
         self,
@@ -199,13 +200,13 @@ class Intake:
         if stated_metadata:
             _check_metadata(stated_metadata, checks)
             metadata = convert.pack_metadata(stated_metadata)
-        if not checks.violations:
+        if not checks.violations and (caller.pools or caller.user_prefixes):
             caller.require_pool(pool)
             caller.require_user(user_id)
         return Fields(
             pool,
             request_id,
-            self._user_ids.inside(user_id),
+            self._user_ids.inside(user_id) if self._hides_users else user_id,
             cost,
             tokens,
             kv_tokens,
@@ -324,10 +325,12 @@ def content_digest(x: Fields) -> bytes:
         x.predicted_class,
         x.max_wait_ns,
     )
-    digest = blake2b(numbers, digest_size=_DIGEST_BYTES)
-    for text in (x.user_id, *x.labels):
+    encoded = x.user_id.encode()
+    stated = numbers + _pack_length(len(encoded)) + encoded
+    for text in x.labels:
         encoded = text.encode()
-        digest.update(_pack_length(len(encoded)) + encoded)
+        stated += _pack_length(len(encoded)) + encoded
+    digest = blake2b(stated, digest_size=_DIGEST_BYTES)
     if x.payload:
         digest.update(x.payload)
     return digest.digest()

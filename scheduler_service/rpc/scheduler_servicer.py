@@ -106,10 +106,10 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         for index, item in enumerate(items, start):
             result = answer.results.add()
             try:
-                path = f"requests[{index}]."
-                desks.intake.accept(item, caller, result.response, path=path)
+                desks.intake.accept(item, caller, result.response)
             except SchedulerError as error:
-                result.error.CopyFrom(desks.finishing.item_error("BatchEnqueue", error))
+                told = desks.finishing.item_error("BatchEnqueue", error, f"requests[{index}].")
+                result.error.CopyFrom(told)
 
     @call
     async def Cancel(
