@@ -64,35 +64,45 @@ _Weighted = tuple[int, str, float]
 
 @final
 class _Sorted:
-    """Pairs of a start tag and a user, sorted, as two lists."""
+    """Start tags, sorted; where users break ties each with its user, in a list beside them."""
 
-    __slots__ = ("tags", "users")
+    __slots__ = ("_tags", "_users")
 
-    def __init__(self, tags: list[int], users: list[str]) -> None:
-        self.tags = tags
-        self.users = users
+    def __init__(self, tags: list[int], users: list[str] | None) -> None:
+        self._tags = tags
+        self._users = users
 
     def below(self, tag: int, user_id: str) -> int:
-        return place_of_pair(self.tags, self.users, tag, user_id)
+        users = self._users
+        if users is None:
+            return place(self._tags, tag)
+        return place_of_pair(self._tags, users, tag, user_id)
 
     def add(self, tag: int, user_id: str) -> None:
         at = self.below(tag, user_id)
-        self.tags.insert(at, tag)
-        self.users.insert(at, user_id)
+        self._tags.insert(at, tag)
+        if self._users is not None:
+            self._users.insert(at, user_id)
 
 
 @final
 class _Tags:
-    """Start tags of one class, each with how many requests it stands for."""
+    """Start tags of one class, each with how many requests it stands for.
+
+    Args:
+        entries: What waits.
+        by_user: Whether users break ties.
+    """
 
     __slots__ = ("_at_first", "_sums", "came", "gone")
 
-    def __init__(self, entries: list[_Weighted]) -> None:
+    def __init__(self, entries: list[_Weighted], *, by_user: bool) -> None:
         entries.sort()
-        self._at_first = _Sorted([tag for tag, _, _ in entries], [user for _, user, _ in entries])
+        users = [user_id for _, user_id, _ in entries] if by_user else None
+        self._at_first = _Sorted([tag for tag, _, _ in entries], users)
         self._sums = [0.0, *accumulate(weight for _, _, weight in entries)]
-        self.came = _Sorted([], [])
-        self.gone = _Sorted([], [])
+        self.came = _Sorted([], [] if by_user else None)
+        self.gone = _Sorted([], [] if by_user else None)
 
     def below(self, tag: int, user_id: str) -> float:
         known = self._sums[self._at_first.below(tag, user_id)]
@@ -284,4 +294,5 @@ class Profile:
                 weight = scale * (own.last[1] - seen) / (seen * _PARTS)
                 shorts += [(tag, user_id, weight * len(own.shorts)) for tag in rest]
                 longs += [(tag, user_id, weight * len(own.longs)) for tag in rest]
-        return _Tags(shorts), _Tags(longs)
+        by_user = pool.backlog.user_by_user
+        return _Tags(shorts, by_user=by_user), _Tags(longs, by_user=by_user)
