@@ -83,7 +83,8 @@ class Turn:
 
     def _decide(self, stated: list[Completions], taken: list[_Message]) -> None:
         try:
-            self._finishing.complete_all(stated)
+            if stated:
+                self._finishing.complete_all(stated)
         except Exception as error:  # noqa: BLE001 - any: the service has failed, they are told
             for session, _ in taken:
                 session.end(error)

@@ -172,6 +172,28 @@ class TestWorkerSession:
 
         assert [d.request_id for d in await peer.dispatches(1)] == ["r1"]
 
+    async def test_each_worker_hears_of_its_own_completions(self, service):
+        """Many that speak at once: bad items and good ones, in the order each stated them."""
+        peers = [(await open_worker(service, f"w{number}", credits=2))[0] for number in range(12)]
+        for number in range(24):
+            await service.enqueue(f"r{number}", user_id=f"u{number}")
+        held = [await peer.dispatches(2) for peer in peers]
+        bad = pb.CompleteRequest(lease_id="\n", outcome=SUCCEEDED)
+        unknown = pb.CompleteRequest(lease_id="x", outcome=SUCCEEDED)
+        for peer, (one, two) in zip(peers, held, strict=True):
+            stated = [*done(one), bad, unknown, *done(two)]
+            await peer.say(completions=stated, credits=1)
+        heard = [await peer.hear(until=lambda m: m.completion_results) for peer in peers]
+
+        for (one, two), answer in zip(held, heard, strict=True):
+            results = answer.completion_results
+            ids = [result.response.request_id for result in results]
+            assert ids == [one.request_id, "", "", two.request_id]
+            (violation,) = results[1].error.field_violations
+            assert violation.field == "completions[1].lease_id"
+            assert results[2].error.reason == "LEASE_UNKNOWN"
+        assert not service.engine.state.leases
+
     async def test_closing_its_side_ends_a_session_in_order(self, service):
         """What a worker said last is still decided and answered."""
         await service.enqueue("a")
