@@ -34,15 +34,6 @@ def evolve(state: State, decision: d.Decision) -> None:
     _FOLD[type(decision)](state, decision)
 
 
-def _taken(state: State, pool: Pool, request_id: str) -> Request:
-    """Returns the request of the decision being taken; it is looked up unless it is at hand."""
-    request, state.at_hand = state.at_hand, None
-    if request is None:
-        return pool.requests[request_id]
-    assert request.request_id == request_id
-    return request
-
-
 def _recovered(state: State, x: d.Recovered) -> None:
     for request in state.leases.values():
         lease = request.lease
@@ -93,7 +84,7 @@ def _accepted(state: State, x: d.Accepted) -> None:
 def _dispatched(state: State, x: d.Dispatched) -> None:
     name, request_id, turn = x.pool, x.request_id, x.turn
     pool = state.pools[name]
-    request = _taken(state, pool, request_id)
+    request = fl.taken(state, pool, request_id)
     flow = pool.flows[x.user_id]
     if turn is _REDELIVERY:
         _drop_redelivery(pool, request)
@@ -257,7 +248,7 @@ def _lease_ended(state: State, x: d.LeaseEnded) -> None:
 
 def _completed(state: State, x: d.Completed) -> None:
     pool = state.pools[x.pool]
-    request = _taken(state, pool, x.request_id)
+    request = fl.taken(state, pool, x.request_id)
     _drop_lease(state, pool, request)
     cancelled = x.state is _CANCELLED
     _end_in_flight(state, pool, request, x.state, request.cancel_reason if cancelled else x.error)

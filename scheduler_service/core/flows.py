@@ -39,6 +39,15 @@ def flow_of(pool: Pool, user_id: str) -> Flow:
     return flow
 
 
+def taken(state: State, pool: Pool, request_id: str) -> Request:
+    """Returns the request of the decision being taken; it is looked up unless it is at hand."""
+    request, state.at_hand = state.at_hand, None
+    if request is None:
+        return pool.requests[request_id]
+    assert request.request_id == request_id
+    return request
+
+
 def quota_holder(pool: Pool, flow: Flow, request: Request) -> Flow | Pool:
     """Returns whose counter a request moves: for a promotion, the one it was made on."""
     if request.promoted:
