@@ -50,7 +50,8 @@ class Backlog:
         return slice_
 
 
-_UNDER_WAY = {1: "", 2: ", two under way"}
+_UNDER_WAY = {1: "", 2: ", two under way", 4: ", four under way"}
+"""With four, 16 workers have as many messages under way as the echo beside them has calls."""
 
 
 def _session(batch: int, window: int) -> str:
@@ -59,13 +60,15 @@ def _session(batch: int, window: int) -> str:
 
 @benchmark("worker-session", "Worker sessions on a backlog, durable, against echo RPCs")
 def worker_session(ctx: Context) -> None:
-    """16 workers, 10 and 50 items a message; each waits for its answer, or keeps two under way."""
+    """16 workers, 10 and 50 items a message; each waits for its answer, or keeps some under way."""
     echo, service = ctx.echo(), ctx.service()
     size = ctx.scale(400_000, 60_000)
     backlog = Backlog(ctx, service, size)
     ctx.say(f"  filling {size:,} requests")
     cells = [ctx.cell("echo c64", echo, "echo", callers=64)]
-    shapes = ((10, 1),) if ctx.quick else ((1, 1), (10, 1), (10, 2), (50, 1), (50, 2))
+    shapes = (
+        ((10, 1),) if ctx.quick else ((1, 1), (10, 1), (10, 2), (10, 4), (50, 1), (50, 2), (50, 4))
+    )
     for batch, window in shapes:
         options = {"workers": 16, "gateways": 0, "batch": batch, "window": window}
         name = _session(batch, window)
