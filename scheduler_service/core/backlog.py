@@ -43,7 +43,7 @@ OUT: Final = 0
 ELIGIBLE: Final = 1
 BEYOND: Final = 2
 
-_NO_EDGE: Final = (1 << 62) - 1  # compiled, a number of the machine; every meter is below
+_NO_EDGE: Final = 1 << 63
 
 _SHORT: Final = PredictedClass.SHORT
 
@@ -56,8 +56,8 @@ class Backlog:
     """
 
     __slots__ = (
+        "_any_moved",
         "_debtors",
-        "_first_moved",
         "_flows",
         "_longs",
         "_moved",
@@ -85,7 +85,7 @@ class Backlog:
         self._reached = 0
         self._nearest = _NO_EDGE
         self._moved: SortedSet[tuple[int, str]] = SortedSet()
-        self._first_moved = _NO_EDGE
+        self._any_moved = False
         self._shorts = Heads()
         self._longs = Heads()
         self._debtors = Heads()
@@ -155,8 +155,8 @@ class Backlog:
     def advance(self, edge: int) -> None:
         """Takes in every user whose meter is at or below `edge` (micro cost units)."""
         self.edge = edge
-        while self._first_moved <= edge:
-            self._take_in_moved()
+        if self._any_moved:
+            self._take_in_moved(edge)
         if edge < self._nearest:
             return
         users, above = meters.users_between(self.index, self._reached, edge)
@@ -256,7 +256,7 @@ class Backlog:
         for heads in (self._shorts, self._longs, self._debtors):
             assert len(heads.heap) == len(heads.flows), "a head stands twice in its heap"
             assert set(heads.heap) == heads.flows.keys()
-        assert self._first_moved == (self._moved[0][0] if self._moved else _NO_EDGE)
+        assert self._any_moved == bool(self._moved)
         if self.user_by_user:
             return
         for user_id, flow in self._flows.items():
@@ -319,20 +319,21 @@ class Backlog:
             flow.place = ELIGIBLE
             self._push_heads(flow)
 
-    def _take_in_moved(self) -> None:
-        """Takes in the first of those that were moved out below what had been reached."""
+    def _take_in_moved(self, edge: int) -> None:
+        """Takes in those that were moved out below what had been reached."""
         moved = self._moved
-        meter, user_id = moved.pop(0)
-        self._first_moved = moved[0][0] if moved else _NO_EDGE
-        flow = self._flows.get(user_id)
-        if flow is not None and flow.meter == meter:
-            self._take_in(flow)
+        while moved and moved[0][0] <= edge:
+            meter, user_id = moved.pop(0)
+            flow = self._flows.get(user_id)
+            if flow is not None and flow.meter == meter:
+                self._take_in(flow)
+        self._any_moved = bool(moved)
 
     def _move_out(self, flow: "Flow") -> None:
         """Leaves `flow`, which is past the edge, out until the edge has come to it."""
         flow.place = BEYOND
         if flow.meter < self._reached:
             self._moved.add((flow.meter, flow.user_id))
-            self._first_moved = min(self._first_moved, flow.meter)
+            self._any_moved = True
         else:
             self._nearest = min(self._nearest, flow.meter)

@@ -176,7 +176,7 @@ def write_grant(
         ask.idempotency_key,
         ask.peer,
     )
-    record_of(request, state, log, dispatched)
+    record_of(state, log, dispatched, request)
     return dispatched
 
 

@@ -84,7 +84,6 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
     else:
         how = d.RequestState.FAILED
     record_of(
-        request,
         state,
         log,
         d.Completed(
@@ -105,6 +104,7 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
             request.output_cap_tokens,
             request.expected_output_tokens,
         ),
+        request,
     )
     rejoin_freed(state, pool, request.user_id, _CAP, now_ns, log)
     return c.Finished(name, request.request_id, how, _NEW)

@@ -13,7 +13,7 @@ def record(state: State, log: list[Decision], decision: Decision) -> None:
     log.append(decision)
 
 
-def record_of(request: Request, state: State, log: list[Decision], decision: Decision) -> None:
+def record_of(state: State, log: list[Decision], decision: Decision, request: Request) -> None:
     """Takes a decision about a request that is at hand: the fold need not look it up."""
     state.at_hand = request
     record(state, log, decision)

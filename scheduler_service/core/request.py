@@ -66,7 +66,10 @@ class Lease:
 
 
 def sequence_of(lease_id: str) -> int:
-    """Returns the dispatch sequence that a lease id ends with; -1 if it is no lease id of ours."""
+    """Returns the dispatch sequence that a lease id ends with; -1 if it ends with none.
+
+    Anybody can make up such an id: whoever looks something up by it compares the whole.
+    """
     digits = lease_id.rpartition("-")[2]
     return int(digits) if digits.isdecimal() and len(digits) <= _DIGITS_MAX else -1
 

@@ -91,8 +91,6 @@ class ReferenceSample:
             level_bp: Level in basis points, 1 … 10,000.  The sample must not be empty.
         """
         ordered = self._ordered
-        if isinstance(ordered, list):  # compiled, the length of one is a number at once
-            return ordered[-(-level_bp * len(ordered) // 10_000) - 1]
         return ordered[-(-level_bp * len(ordered) // 10_000) - 1]
 
     def dump(self) -> list[int]:

@@ -68,7 +68,7 @@ SERVICE: dict[str, Metric] = {
     "fairsched_pending_decisions": _gauge("Decisions taken and not durable yet."),
     "fairsched_decisions_total": _counter("Decisions taken.", "", "kind"),
     "fairsched_decide_duration_seconds": _histogram(
-        "Time to decide one command in memory, without its commit."
+        "Time to decide one command, or completions that came together, in memory; no commit."
     ),
     "fairsched_commits_total": _counter("Groups of decisions made durable."),
     "fairsched_commit_duration_seconds": _histogram(

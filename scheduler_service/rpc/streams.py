@@ -1,6 +1,6 @@
 """What both sessions share: one bidirectional stream, read and written at the same time.
 
-    reading   a message is decided at once, in one turn; what there is to say is collected
+    reading   a message is decided before the next is read; what there is to say is collected
     writing   what was collected until now is sent as soon as it is durable, in as few messages as
               their size allows
 
@@ -84,9 +84,6 @@ class Stream(ABC, Generic[_IN, _OUT]):
     def close(self) -> None:
         """Gives up what the stream held, however it ended."""
 
-    def catch_up(self) -> None:
-        """Decides what was taken and is not decided yet."""
-
     def sent(self, news: _OUT, /) -> None:
         """Takes note that all of it was handed to the transport."""
 
@@ -144,7 +141,6 @@ class Stream(ABC, Generic[_IN, _OUT]):
         while True:
             message = await context.read()
             if message is grpc.aio.EOF:
-                self.catch_up()
                 return
             self._results += self.take(message)
             self.wake()

@@ -20,7 +20,6 @@ from scheduler_service.app.workers import give_back, lost_leases
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import SchedulerError, Superseded
-from scheduler_service.core.state import Worker
 from scheduler_service.rpc.calls import Context, Runtime
 from scheduler_service.rpc.convert import number
 from scheduler_service.rpc.delivery import DISPATCH_BYTES, Delivery, split
@@ -83,7 +82,6 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         self._pools: tuple[str, ...] = ()
         self._offer = RunningOffer()
         self._credits = 0
-        self._coming = 0
         self._lease_ns = 0
         self._news = _News()
         self._sending: _News | None = None
@@ -94,35 +92,27 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
     # -- reading ------------------------------------------------------------------------------
 
     def take(self, message: pb.WorkerSessionRequest) -> int:
-        """Decides one message of the worker, with those of others that came with it."""
+        """Has one message of the worker decided, with those of others that come in this turn."""
         count = len(message.completions)
-        if self._key and is_usual(message, self._credits + self._coming):
-            self._coming += message.credits
+        if self._key and is_usual(message, self._credits):
+            self._require_current()
             self._desk.turn.add(self, message)
             return count
-        self.catch_up()
-        if self._error is not None:
-            return count
+        self._desk.turn.decide()  # what came before this, of whomever
         first = not self._key
         check_message(message, self._key, self._credits, self._desk.renewing)
         if first:
             self._open(message)
+        self._require_current()
         completions = self.begin(message)
         if completions is not None:
             self._desk.finishing.complete_all([completions])
         self._take_unusual(message, first=first)
-        self._coming += message.credits
         self.go_on(message)
         return count + len(message.renewals)
 
-    def catch_up(self) -> None:
-        """Decides what was taken and is not decided yet."""
-        self._desk.turn.decide()
-
     def begin(self, message: pb.WorkerSessionRequest) -> Completions | None:
         """Begins with a message; returns its completions."""
-        self._worker()
-        self._unpark()
         completions = message.completions
         if not completions:
             return None
@@ -136,7 +126,6 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         worker = self.app.workers.session(self._key)
         if message.drain and not worker.draining:
             self.app.workers.drain([self._key], self.caller.name)
-        self._coming -= message.credits
         self._credits += message.credits
         self._tell_cancelled()
         if self._credits > 0:
@@ -185,11 +174,9 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         self.app.presence.enter(self, self._command(0))
         self.app.workers.on_change[key] = self._changed
 
-    def _worker(self) -> Worker:
-        """Returns the worker, if the session is still its newest one."""
-        worker = self.app.workers.session(self._key)
-        self.app.workers.require_current(worker)
-        return worker
+    def _require_current(self) -> None:
+        """Checks that the session is still the newest one of its worker."""
+        self.app.workers.require_current(self.app.workers.session(self._key))
 
     def _reconcile(self, x: pb.WorkerSessionRequest) -> None:
         """Gives back the leases of a resumed session that its worker never got."""
@@ -233,6 +220,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
 
     def _ask(self) -> None:
         """Asks for as much as there are credits, a batch a turn; waits for the rest."""
+        self._unpark()
         asked = min(self._credits, BATCH_MAX)
         answer: c.Dispatches = self.app.engine.apply(self._command(asked))
         self.app.blocked.misfits.asked(self._key, self._pools, answer)
@@ -246,7 +234,6 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         """Asks for what the last batch left, or since what the worker is told may have changed."""
         if self._credits == 0 or self._desk.open.get(self._key) is not self:
             return
-        self._unpark()
         try:
             self._ask()
         except SchedulerError as error:
@@ -327,7 +314,6 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
 
     def close(self) -> None:
         """Gives back what was not confirmed; the session lives on."""
-        self.catch_up()
         self._unpark()
         key = self._key
         if not key:

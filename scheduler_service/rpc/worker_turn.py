@@ -85,7 +85,7 @@ class Turn:
         try:
             if stated:
                 self._finishing.complete_all(stated)
-        except Exception as error:  # noqa: BLE001 - any: the service has failed, they are told
+        except Exception as error:  # noqa: BLE001 - any: some completions have no answer, so none
             for session, _ in taken:
                 session.end(error)
             return

@@ -7,6 +7,7 @@ import pytest
 
 from fairsched.v1 import admin_service_pb2, decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
+from scheduler_service.core.decisions import RequestState
 from tests.support.live import POOL, SUCCEEDED, refused
 from tests.support.peers import Peer, done, open_worker
 
@@ -193,6 +194,35 @@ class TestWorkerSession:
             assert violation.field == "completions[1].lease_id"
             assert results[2].error.reason == "LEASE_UNKNOWN"
         assert not service.engine.state.leases
+
+    async def test_a_stream_waits_once_however_its_messages_come(self, service):
+        """Two of its messages in one turn leave nothing waiting when it has ended."""
+        peer, session = await open_worker(service)
+        stream = service.app.workers.on_change[session].__self__
+        for _ in range(2):
+            stream.take(pb.WorkerSessionRequest(credits=1))
+        await service.until(lambda: service.app.waiters.count == 1)
+        peer.call.cancel()
+        await service.until(lambda: service.app.slots.streams == 0)
+
+        assert service.app.waiters.count == 0
+        await service.enqueue("a")
+        assert [d.request_id for d in (await service.next("other")).dispatches] == ["a"]
+
+    async def test_what_came_before_a_session_was_superseded_counts(self, service):
+        """A completion that is there already when its worker registers anew, in the same turn."""
+        await service.enqueue("a")
+        peer, session = await open_worker(service, credits=1)
+        (dispatch,) = await peer.dispatches(1)
+        stream = service.app.workers.on_change[session].__self__
+        stream.take(pb.WorkerSessionRequest(completions=done(dispatch)))
+        stream._desk.fleet.register(
+            pb.RegisterWorkerRequest(worker_id="w", pools=[POOL]), stream.caller
+        )
+        pool = service.engine.state.pools[POOL]
+        await service.until(lambda: pool.gone)
+
+        assert pool.gone["a"].state is RequestState.SUCCEEDED
 
     async def test_closing_its_side_ends_a_session_in_order(self, service):
         """What a worker said last is still decided and answered."""
