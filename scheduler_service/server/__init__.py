@@ -23,7 +23,6 @@ from scheduler_service.obs.logging import Log
 from scheduler_service.rpc.calls import Observer
 from scheduler_service.rpc.security import CredentialsError
 from scheduler_service.rpc.tls import TlsError
-from scheduler_service.server import threads
 from scheduler_service.server.listening import AddressTakenError, Listening
 from scheduler_service.server.opening import StoreOpener, open_sqlite
 from scheduler_service.server.reloading import Loader, loader
@@ -185,11 +184,5 @@ def run(
     settings: Settings, *, report: Reporter, read: Loader | None = None, log: Log | None = None
 ) -> int:
     """Runs a service on a loop of its own; returns the exit code."""
-    giving_way = threads.begin()
-
-    def ready(_where: Listening) -> None:
-        if giving_way:
-            threads.lead()
-
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(settings, report=report, ready=ready, read=read, log=log))
+        return runner.run(serve(settings, report=report, read=read, log=log))
