@@ -108,8 +108,9 @@ def accepted(flags: Sequence[str], scratch: str) -> bool:
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     command = [*compiler.split(), "-Werror", *flags, "-c", str(source), "-o", f"{source}.o"]
     try:
-        # The compiler that the build runs anyway, with flags from this file; no shell.
-        tried = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - see above
+        tried = subprocess.run(  # noqa: S603 - the compiler the build runs anyway, own flags, no shell
+            command, capture_output=True, check=False
+        )
     except OSError:
         return False  # the build will say what is wrong with it
     return tried.returncode == 0

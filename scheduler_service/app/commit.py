@@ -252,7 +252,7 @@ class GroupCommitter:
         self._hand_over()
         try:
             self._on_durable(Commit(self._done_ticket, group, payloads))
-        except Exception as error:  # noqa: BLE001 - any: callers that were not told must be
+        except Exception as error:  # noqa: BLE001 - any: who waits for this group must be told
             self._failed(error)
             return
         if self._settled:

@@ -158,7 +158,7 @@ def _restore(found: Snapshot, report: Reporter) -> State | None:
     """Returns the state of a snapshot, or nothing if this version cannot restore it."""
     try:
         state = core_snapshot.restore(found.body)
-    except Exception as error:  # noqa: BLE001 - damaged bytes raise anything; an older one may do
+    except Exception as error:  # noqa: BLE001 - damaged bytes raise anything; then an older one is tried
         report("snapshot.refused", file=found.file, detail=repr(error))
         return None
     if state.sequence != found.position.sequence:

@@ -1,7 +1,7 @@
 """Messages of many worker sessions that come in one turn of the loop, decided together.
 
 First the completions of some of them, then what each of these asks for: code and data that the
-same work needs stay in the processor's caches, which is a twentieth of what an item takes.
+same work needs stay in the processor's caches, which saves up to a twentieth of an item.
 """
 
 import asyncio
