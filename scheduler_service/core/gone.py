@@ -10,7 +10,7 @@ from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.policy import PredictedClass
 
 
-class Gone(msgspec.Struct, gc=False):
+class Gone(msgspec.Struct, array_like=True, gc=False):
     """What is remembered of a request that has ended, for the retention time.
 
     Attributes:

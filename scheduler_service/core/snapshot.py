@@ -41,7 +41,7 @@ _SCALARS: Final = (
 )
 
 
-class FlowImage(msgspec.Struct):
+class FlowImage(msgspec.Struct, array_like=True):
     """A user; its queue follows from the requests."""
 
     user_id: str
@@ -55,7 +55,7 @@ class FlowImage(msgspec.Struct):
     promotion_under_way: bool
 
 
-class LeaseImage(msgspec.Struct):
+class LeaseImage(msgspec.Struct, array_like=True):
     """A lease."""
 
     lease_id: str
@@ -67,7 +67,7 @@ class LeaseImage(msgspec.Struct):
     turn: Turn
 
 
-class RequestImage(msgspec.Struct):
+class RequestImage(msgspec.Struct, array_like=True):
     """A request; its neighbours follow from the order of acceptance.
 
     The fields before `caller_bound` are those a request is made with, by position.
@@ -106,7 +106,7 @@ class RequestImage(msgspec.Struct):
     given_back: tuple[str, ...] = ()
 
 
-class WorkerImage(msgspec.Struct):
+class WorkerImage(msgspec.Struct, array_like=True):
     """A worker; the timer that looks at it is set anew."""
 
     worker: str
@@ -121,11 +121,9 @@ class WorkerImage(msgspec.Struct):
 
 
 _OF_REQUEST: Final = RequestImage.__struct_fields__
-_MADE_WITH: Final = _OF_REQUEST[: _OF_REQUEST.index("caller_bound")]
-_SET_LATER: Final = tuple(
-    name for name in _OF_REQUEST if name not in {*_MADE_WITH, "caller_bound", "lease"}
-)
-
+_BY_NAME: Final = _OF_REQUEST.index("caller_bound")
+_SET_LATER: Final = tuple(name for name in _OF_REQUEST[_BY_NAME + 1 :] if name != "lease")
+_made_with: Final = attrgetter(*_OF_REQUEST[:_BY_NAME])
 
 _FIELDS: Final["dict[type[msgspec.Struct], attrgetter[tuple[Any, ...]]]"] = {
     kind: attrgetter(*kind.__struct_fields__)
@@ -192,7 +190,12 @@ def dump(state: State) -> bytes:
 
 def digest(state: State) -> str:
     """Returns the SHA-256 of the canonical bytes, in hexadecimal."""
-    return hashlib.sha256(dump(state)).hexdigest()
+    return digest_of(dump(state))
+
+
+def digest_of(body: bytes) -> str:
+    """Returns the `digest` of the state whose canonical bytes these are."""
+    return hashlib.sha256(body).hexdigest()
 
 
 def restore(data: bytes) -> State:
@@ -266,9 +269,7 @@ def _request_image(request: Request) -> RequestImage:
 
 
 def _request(image: RequestImage, pool: str) -> Request:
-    request = Request(
-        *(getattr(image, name) for name in _MADE_WITH), caller_bound=image.caller_bound
-    )
+    request = Request(*_made_with(image), caller_bound=image.caller_bound)
     for name in _SET_LATER:
         setattr(request, name, getattr(image, name))
     if image.lease is not None:
@@ -323,7 +324,8 @@ def _restore_pool(state: State, image: PoolImage) -> None:
         last = lease_ids[-1] if lease_ids else ""
         past = Past(pool.name, request_id, end_ns, last, lease_ids[:-1])
         pool.forget_queue.append(past)
-        state.old_leases.update((sequence_of(lease_id), past) for lease_id in lease_ids)
+        for lease_id in lease_ids:
+            state.old_leases[sequence_of(lease_id)] = past
     pool.dead = {x.request_id: _request(x, pool.name) for x in image.dead}
     pool.reservations = dict(image.reservations)
     pool.reserved_for = {request: worker for worker, request in image.reservations}

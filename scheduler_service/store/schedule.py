@@ -21,13 +21,18 @@ from scheduler_service.store.snapshotter import EXIT_LOCKED, Made
 RETRY_NS = 60_000_000_000
 """After a failure the next attempt waits this long."""
 
+LARGE_BYTES = 8 << 20
+GROWTH = 2
+"""Behind a snapshot larger than that, so many times its size of log is recorded before the next:
+else a large state, which takes long to read and write, is read and written all the time."""
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTriggers:
-    """A snapshot is due when either is reached since the last one.
+    """A snapshot is due when either is reached since the last one, and that is worth it (`GROWTH`).
 
-    They bound start-up: this much of the log has to be folded in at most, give or take what is
-    recorded while a snapshot is being made.
+    They bound start-up: this much of the log has to be folded in at most, or a few times what it
+    takes to restore the snapshot, give or take what is recorded while one is being made.
 
     Attributes:
         records: Decisions; at least 1.
@@ -50,10 +55,11 @@ class SnapshotSchedule:
     def __init__(
         self, directory: DataDirectory, triggers: SnapshotTriggers, *, report: Reporter
     ) -> None:
-        self.newest = SnapshotFiles(directory.path).newest_position() or GENESIS
         self.last: Made | None = None
         self.failure_count = 0
         self._directory = directory
+        self.newest = GENESIS
+        self._find_newest()
         self._triggers = triggers
         self._report = report
         self._task: asyncio.Task[None] | None = None
@@ -68,6 +74,8 @@ class SnapshotSchedule:
         records = head.sequence - self.newest.sequence
         log_bytes = head.log_bytes - self.newest.log_bytes
         if records < self._triggers.records and log_bytes < self._triggers.log_bytes:
+            return False
+        if log_bytes < self._worth_bytes:
             return False
         if clock.monotonic_ns() < self._retry_ns:
             return False
@@ -91,6 +99,12 @@ class SnapshotSchedule:
             self._process.kill()
         await self.finish()
 
+    def _find_newest(self) -> None:
+        files = SnapshotFiles(self._directory.path)
+        self.newest = files.newest_position() or self.newest
+        size = files.size(self.newest.sequence)
+        self._worth_bytes = GROWTH * size if size > LARGE_BYTES else 0
+
     async def _run(self) -> None:
         try:
             exit_code, output, errors = await asyncio.to_thread(self._run_process)
@@ -102,14 +116,19 @@ class SnapshotSchedule:
             self._task = self._process = None
 
     def _run_process(self) -> tuple[int, bytes, bytes]:
-        """Runs the process to its end, on a thread."""
+        """Runs the process to its end, on a thread.
+
+        In a process group of its own, so that no Ctrl-C of a terminal reaches it, but in the same
+        session: Linux weighs sessions alike (autogroups), and its low priority would count for
+        nothing against the service.
+        """
         command = (sys.executable, "-m", "scheduler_service.store.snapshotter")
         process = subprocess.Popen(  # noqa: S603 - this interpreter, a module of ours
             (*command, str(self._directory.path), "--parent", str(os.getpid())),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,
+            process_group=0,
         )
         self._process = process
         if self._closing:
@@ -120,7 +139,7 @@ class SnapshotSchedule:
     def _ended(self, exit_code: int, output: bytes, errors: str) -> None:
         if exit_code == 0 and output:
             self.last = msgspec.json.decode(output, type=Made)
-            self.newest = SnapshotFiles(self._directory.path).newest_position() or self.newest
+            self._find_newest()
             self._report("snapshot.made", **msgspec.to_builtins(self.last))
         elif exit_code == EXIT_LOCKED:
             self._retry_ns = clock.monotonic_ns() + RETRY_NS

@@ -81,6 +81,13 @@ class SnapshotFiles:
                 continue
         return None
 
+    def size(self, sequence: int) -> int:
+        """Returns the bytes of the snapshot at `sequence`; 0 if there is none."""
+        try:
+            return self.path(sequence).stat().st_size
+        except OSError:
+            return 0
+
     def load_newest_first(self) -> Iterator[Snapshot | StoreDamaged]:
         """Yields every snapshot, newest first; a damaged one as the error it is."""
         for sequence in self.sequences():

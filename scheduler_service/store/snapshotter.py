@@ -83,13 +83,12 @@ def make_snapshot(
             if end.sequence == start.sequence:
                 return Made(start.sequence, 0, 0, clock.monotonic_ns() - began_ns)
             body = core_snapshot.dump(state)
-            digest = core_snapshot.digest(state)
             del state
             # A snapshot that cannot be restored must never stand between the log and its start.
-            if core_snapshot.digest(core_snapshot.restore(body)) != digest:
+            if core_snapshot.dump(core_snapshot.restore(body)) != body:
                 raise StoreDamaged("snapshot", end.sequence, "does not restore to the same state")
         sync_log(directory)
-        files.save(Snapshot(end, digest, body))
+        files.save(Snapshot(end, core_snapshot.digest_of(body), body))
     finally:
         lock.release()
     folded = end.sequence - start.sequence

@@ -73,6 +73,61 @@ async def test_a_schedule_begins_at_the_snapshot_there_is(directory, store, even
     assert not schedule.consider(store.head())
 
 
+async def test_behind_a_large_snapshot_more_log_is_needed(directory, store, events, monkeypatch):
+    """Behind a large snapshot so many times its size of log is recorded before the next."""
+    snapshotter.make_snapshot(directory)
+    snapshot = store.head()
+    size = SnapshotFiles(directory.path).size(snapshot.sequence)
+    monkeypatch.setattr(schedule_module, "LARGE_BYTES", size - 1)
+    schedule = SnapshotSchedule(directory, SnapshotTriggers(records=1), report=events)
+    grown = snapshot._replace(sequence=snapshot.sequence + 10_000)
+    enough = snapshot.log_bytes + schedule_module.GROWTH * size
+
+    assert not schedule.consider(grown._replace(log_bytes=enough - 1))
+    assert schedule.consider(grown._replace(log_bytes=enough))
+    await schedule.close()
+
+
+async def test_a_snapshot_just_made_says_when_the_next_is_worth_it(
+    directory, store, events, monkeypatch
+):
+    """The size of the snapshot just made counts, not that of the one found at the start."""
+    monkeypatch.setattr(schedule_module, "LARGE_BYTES", 1)
+    schedule = SnapshotSchedule(directory, SnapshotTriggers(records=1), report=events)
+    assert schedule.consider(store.head())
+    await schedule.finish()
+    size = SnapshotFiles(directory.path).size(store.head().sequence)
+    head = store.head()._replace(sequence=store.head().sequence + 10_000)
+
+    assert size > 1
+    assert not schedule.consider(head._replace(log_bytes=head.log_bytes + size))
+    assert schedule.consider(
+        head._replace(log_bytes=head.log_bytes + schedule_module.GROWTH * size)
+    )
+    await schedule.close()
+
+
+async def test_the_process_gives_way_to_the_service(directory, store, events, monkeypatch):
+    """It stays in the session, where its low priority counts, but no Ctrl-C reaches it."""
+    seen = {}
+    really = subprocess.Popen
+
+    def start(*arguments, **options):
+        process = really(*arguments, **options)
+        seen["session"], seen["group"] = os.getsid(process.pid), os.getpgid(process.pid)
+        seen["pid"] = process.pid
+        return process
+
+    monkeypatch.setattr(schedule_module.subprocess, "Popen", start)
+    schedule = SnapshotSchedule(directory, SnapshotTriggers(records=1), report=events)
+    assert schedule.consider(store.head())
+    await schedule.finish()
+
+    assert seen == {"session": os.getsid(0), "group": seen["pid"], "pid": seen["pid"]}
+    assert seen["group"] != os.getpgid(0)
+    assert events.names == ["snapshot.made"]
+
+
 async def test_a_process_that_fails_is_reported_and_tried_again_later(
     directory, store, events, monkeypatch
 ):
