@@ -126,14 +126,17 @@ class Backlog:
         old = flow.key
         assert old is not None
         meter, tie = flow.meter, 0
+        meter_before: int = old[0]
+        tie_before: int = old[1]
         if not self.user_by_user:
             short, long = flow.oldest_short, flow.oldest_long
             if short is None or (long is not None and long.sequence < short.sequence):
                 short = long
             assert short is not None
             tie = short.sequence
-        if old[0] != meter or old[1] != tie:
-            flow.key = key = (meter, tie, flow.user_id)
+        if meter_before != meter or tie_before != tie:
+            key: Key = (meter, tie, flow.user_id)
+            flow.key = key
             meters.move(self.index, old, key)
         if self.user_by_user:
             return
@@ -142,7 +145,7 @@ class Backlog:
                 self._push_head(flow, changed)
             else:
                 self._move_out(flow)
-        elif old[0] != meter:
+        elif meter_before != meter:
             self._move_out(flow)
 
     def owe(self, flow: "Flow") -> None:
@@ -274,7 +277,8 @@ class Backlog:
             oldest = flow.oldest()
             assert oldest is not None
             tie = oldest.sequence
-        flow.key = key = (flow.meter, tie, flow.user_id)
+        key: Key = (flow.meter, tie, flow.user_id)
+        flow.key = key
         meters.add(self.index, key)
 
     def _push_heads(self, flow: "Flow") -> None:

@@ -5,7 +5,7 @@ the counts kept beside the tables cannot drift from them.
 """
 
 from heapq import heappop, heappush
-from typing import Final
+from typing import Any, Final
 
 from scheduler_service.core.backlog import OUT
 from scheduler_service.core.decisions import RequestState
@@ -157,9 +157,12 @@ def rest(pool: Pool, flow: Flow) -> None:
         del pool.flows[flow.user_id]
         return
     known = flow.idle_entry
-    if known is not None and known[0] <= flow.meter and known[2] == in_quota:
-        return  # when that comes up, the meter is looked at again
-    flow.idle_entry = entry = (flow.meter, flow.user_id, in_quota)
+    if known is not None:
+        meter: int = known[0]
+        if meter <= flow.meter and known[2] is in_quota:
+            return  # when that comes up, the meter is looked at again
+    entry: tuple[Any, ...] = (flow.meter, flow.user_id, in_quota)
+    flow.idle_entry = entry
     heap = pool.idle_in_quota if in_quota else pool.idle
     heappush(heap, entry)
     if len(heap) <= _SWEPT_ABOVE + len(pool.flows):
@@ -171,7 +174,7 @@ def rest(pool: Pool, flow: Flow) -> None:
         pool.idle_place = sweep(heap, pool.idle_place, lambda x: _idle_flow(flows, x) is None)
 
 
-def _idle_flow(flows: dict[str, Flow], entry: tuple[int, str, bool]) -> Flow | None:
+def _idle_flow(flows: dict[str, Flow], entry: tuple[Any, ...]) -> Flow | None:
     """Returns whose entry it is, if it is not void."""
     flow = flows.get(entry[1])
     return flow if flow is not None and flow.idle_entry == entry else None
@@ -180,7 +183,10 @@ def _idle_flow(flows: dict[str, Flow], entry: tuple[int, str, bool]) -> Flow | N
 def forget_idle(pool: Pool) -> None:
     """Forgets idle users that `v` has caught up with; call after `v` rose."""
     idle, virtual_time = pool.idle, pool.virtual_time
-    while idle and idle[0][0] <= virtual_time:
+    while idle:
+        meter: int = idle[0][0]
+        if meter > virtual_time:
+            return
         flow = _take_idle(pool, idle)
         if flow is not None and _is_idle(flow):
             del pool.flows[flow.user_id]
@@ -197,7 +203,7 @@ def make_room_for_user(pool: Pool) -> bool:
     return False
 
 
-def _take_idle(pool: Pool, heap: list[tuple[int, str, bool]]) -> Flow | None:
+def _take_idle(pool: Pool, heap: list[tuple[Any, ...]]) -> Flow | None:
     """Takes the first entry off, and returns its user if that is without work.
 
     A user whose meter has risen since is entered anew, so that users come in the order of what
@@ -211,7 +217,8 @@ def _take_idle(pool: Pool, heap: list[tuple[int, str, bool]]) -> Flow | None:
     if flow.in_flight or flow.waiting:
         return None
     if flow.meter != entry[0]:
-        flow.idle_entry = again = (flow.meter, flow.user_id, entry[2])
+        again: tuple[Any, ...] = (flow.meter, flow.user_id, entry[2])
+        flow.idle_entry = again
         heappush(heap, again)
         return None
     return flow

@@ -130,7 +130,8 @@ def write_grant(
         if frame.smallest_user == flow.user_id:
             passes = 0
             if backlog.selectable > 1:
-                runner_up_meter, _, runner_up = next_lowest(backlog.parts)
+                second = next_lowest(backlog.parts)
+                runner_up_meter, runner_up = second[0], second[2]
         else:
             passes += not backlog.user_by_user
             runner_up, runner_up_meter = frame.smallest_user, frame.smallest

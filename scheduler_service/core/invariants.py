@@ -40,7 +40,8 @@ def check_band(pool: "Pool", dispatched: "Dispatched", flow: "Flow") -> None:
     assert dispatched.virtual_time_before <= virtual_time, "v fell"
     backlog = pool.backlog
     if backlog.selectable:
-        assert virtual_time <= lowest(backlog.parts)[0], "a selectable user is below v"
+        smallest: int = lowest(backlog.parts)[0]
+        assert virtual_time <= smallest, "a selectable user is below v"
     assert flow.meter - virtual_time <= bound(pool), "a meter is above v + D + L"
 
 

@@ -61,10 +61,11 @@ def users_between(index: "SortedList[Key]", low: int, high: int) -> tuple[list[s
     while number < len(parts):
         part = parts[number]
         while at < len(part):
-            meter, _, user_id = part[at]
+            key = part[at]
+            meter: int = key[0]
             if meter > high:
                 return found, meter
-            found.append(user_id)
+            found.append(key[2])
             at += 1
         number, at = number + 1, 0
     return found, -1

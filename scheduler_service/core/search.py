@@ -5,7 +5,9 @@ Compiled, they compare numbers where `bisect` compares objects, which takes five
 
 from typing import Any
 
-Key = tuple[int, int, str]
+Key = tuple[Any, ...]
+"""`(meter, tie, user id)`.  Typed loosely: compiled, it stays the one tuple that was made, and is
+not taken apart and made anew wherever it is handed on."""
 
 
 def place(ordered: list[int], value: int) -> int:
@@ -42,20 +44,20 @@ def place_of_pair(numbers: list[int], texts: list[str], number: int, text: str) 
     return low
 
 
-def place_of_key(ordered: list[Any], entry: Key) -> int:
+def place_of_key(ordered: list[Key], entry: Key) -> int:
     """Returns the place of the first key that is not below `entry`.
 
     Args:
-        ordered: Keys; typed loosely, so that only the number of each is read and not all of it.
+        ordered: Keys.
         entry: What to look for.
     """
-    number, tie, text = entry
+    number: int = entry[0]
     low, high = 0, len(ordered)
     while low < high:
         middle = (low + high) >> 1
-        other: tuple[Any, ...] = ordered[middle]
+        other = ordered[middle]
         reached: int = other[0]
-        if reached < number or (reached == number and (other[1], other[2]) < (tie, text)):
+        if reached < number or (reached == number and other < entry):
             low = middle + 1
         else:
             high = middle

@@ -82,7 +82,9 @@ def frame_of(pool: Pool, now_ns: int) -> Frame:
     rules, backlog = pool.rules, pool.backlog
     smallest, user, slack = 0, "", -1
     if backlog.charged:
-        smallest, _, user = lowest(backlog.parts)
+        first = lowest(backlog.parts)
+        meter: int = first[0]
+        smallest, user = meter, first[2]
         slack = slack_for(rules, pool.recent_costs.largest)
         if not backlog.user_by_user:
             backlog.advance(smallest + slack)

@@ -10,7 +10,7 @@ these classes.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from mypy_extensions import mypyc_attr
 
@@ -28,6 +28,7 @@ from scheduler_service.core.windows import ReferenceSample, SlidingMax
 if TYPE_CHECKING:
     from scheduler_service.core.gone import Gone
     from scheduler_service.core.held import HeldIndex
+    from scheduler_service.core.search import Key
 
 
 @final
@@ -95,8 +96,8 @@ class Flow:
         self.oldest_long: Request | None = None
         self.newest_long: Request | None = None
         self.place: int = 0
-        self.key: tuple[int, int, str] | None = None
-        self.idle_entry: tuple[int, str, bool] | None = None
+        self.key: Key | None = None
+        self.idle_entry: tuple[Any, ...] | None = None
 
     def oldest(self) -> Request | None:
         """Returns the oldest waiting request of either class."""
@@ -178,8 +179,8 @@ class Pool:
         self.held_index: HeldIndex | None = None
         self.ratios: dict[str, tuple[int, int]] = {}
         self.short_cutoff = policy.short_cutoff
-        self.idle: list[tuple[int, str, bool]] = []
-        self.idle_in_quota: list[tuple[int, str, bool]] = []
+        self.idle: list[tuple[Any, ...]] = []
+        self.idle_in_quota: list[tuple[Any, ...]] = []
         self.idle_place = self.quota_place = 0
         self.backlog = Backlog(policy, self.flows)
 
@@ -273,7 +274,7 @@ class State:
         self.old_leases: dict[int, Past] = {}
         self.keys: dict[tuple[str, str], tuple[tuple[str, str, str], ...]] = {}
         self.key_queue: deque[tuple[int, tuple[str, str]]] = deque()
-        self.timers: list[tuple[int, int, int, str, str]] = []
+        self.timers: list[tuple[Any, ...]] = []
         self.timer_place = 0
         self.void_timers = 0
         self.at_hand: Request | None = None

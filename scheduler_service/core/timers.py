@@ -9,7 +9,7 @@ Invariants:
 """
 
 from heapq import heapify, heappush
-from typing import Final
+from typing import Any, Final
 
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.request import Request
@@ -26,7 +26,8 @@ _LEFT_UP_TO: Final = 1024
 _ANEW_UP_TO: Final = 8192
 """A heap of this size is made anew in some milliseconds, which is cheaper than sweeping it."""
 
-_Timer = tuple[int, int, int, str, str]
+_Timer = tuple[Any, ...]
+"""Typed loosely: compiled, it stays the one tuple that was made (see `search.Key`)."""
 
 
 def arm_wait(state: State, pool: Pool, request: Request) -> None:
@@ -115,7 +116,8 @@ def voided(state: State) -> None:
 
 
 def _is_void(state: State, timer: _Timer) -> bool:
-    due_ns, sequence, kind, pool_name, name = timer
+    kind: int = timer[2]
+    name: str = timer[4]
     if kind == LEASE:
         return name not in state.leases
     if kind == WORKER:
@@ -123,8 +125,10 @@ def _is_void(state: State, timer: _Timer) -> bool:
     if kind == WAKE:
         return False
     if kind == PAUSE:
-        return pause_end(state, pool_name, name) != due_ns
-    pool = state.pools.get(pool_name)
+        due_ns: int = timer[0]
+        return pause_end(state, timer[3], name) != due_ns
+    sequence: int = timer[1]
+    pool = state.pools.get(timer[3])
     request = None if pool is None else pool.requests.get(name)
     return (
         request is None or request.sequence != sequence or request.state is not RequestState.WAITING
