@@ -28,6 +28,7 @@ from scheduler_service.core.granting import Ask
 from scheduler_service.core.recording import record
 from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool, State
+from scheduler_service.core.timers import next_due
 
 _NONE: Final = d.EmptyReason.NONE
 
@@ -48,12 +49,14 @@ def apply(state: State, command: c.Command, log: list[d.Decision]) -> Any:
     Raises:
         SchedulerError: The command is refused; see the functions it is handed to.
     """
-    assert command.now_ns >= state.now_ns, "time went back"
+    now_ns = command.now_ns
+    assert now_ns >= state.now_ns, "time went back"
     if type(command) is c.Recover:
         # Before any timer: a lease that fell due while nobody could renew it has not ended.
-        record(state, log, d.Recovered(command.now_ns, command.downtime_ns))
-    if state.timers and state.timers[0][0] <= command.now_ns:
-        fire_due(state, command.now_ns, log)
+        record(state, log, d.Recovered(now_ns, command.downtime_ns))
+    due_ns = next_due(state)
+    if due_ns is not None and due_ns <= now_ns:
+        fire_due(state, now_ns, log)
     try:
         return _HANDLERS[type(command)](state, command, log)
     finally:

@@ -93,7 +93,10 @@ def worker_due(state: State, worker: str) -> int:
 
 def next_due(state: State) -> int | None:
     """Returns when a timer must next be looked at, nanoseconds; None without timers."""
-    return state.timers[0][0] if state.timers else None
+    if not state.timers:
+        return None
+    due_ns: int = state.timers[0][0]
+    return due_ns
 
 
 def _arm(state: State, timer: _Timer) -> None:
