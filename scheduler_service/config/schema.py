@@ -100,6 +100,9 @@ class Settings(BaseModel):
     )
     snapshot_records: int = _range(200_000, 1, 10**12, "Decisions after which a snapshot is made.")
     snapshot_bytes: int = _range(128 * _MIB, 1, 1 << 50, "The same in bytes of the log.")
+    snapshot_growth: int = _range(
+        2, 0, 1000, "Behind a snapshot above 8 MiB so many times its size of log is needed, too."
+    )
 
     payload_bytes: int = _range(_LIMITS.payload_bytes, 0, 16 * _MIB, "Payload of one request.")
     message_bytes: int = _range(_LIMITS.message_bytes, 65_536, 256 * _MIB, "One gRPC message.")

@@ -130,8 +130,7 @@ def write_grant(
         if frame.smallest_user == flow.user_id:
             passes = 0
             if backlog.selectable > 1:
-                second = next_lowest(backlog.parts)
-                runner_up_meter, runner_up = second[0], second[2]
+                runner_up_meter, _, runner_up = next_lowest(backlog.parts)
         else:
             passes += not backlog.user_by_user
             runner_up, runner_up_meter = frame.smallest_user, frame.smallest

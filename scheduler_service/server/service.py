@@ -233,8 +233,8 @@ class Service:
         teacher = Teacher(engine, settings.estimator_seconds * SECOND_NS)
         observation = Observation.of(engine, store, teacher.learners)
         app = Application.around(engine, settings.limits, self.runtime.readiness)
-        triggers = SnapshotTriggers(settings.snapshot_records, settings.snapshot_bytes)
-        snapshots = SnapshotSchedule(self._directory, triggers, report=report)
+        due = (settings.snapshot_records, settings.snapshot_bytes, settings.snapshot_growth)
+        snapshots = SnapshotSchedule(self._directory, SnapshotTriggers(*due), report=report)
 
         def published(group: Group) -> None:
             snapshots.consider(group.end)

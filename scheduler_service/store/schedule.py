@@ -22,14 +22,12 @@ RETRY_NS = 60_000_000_000
 """After a failure the next attempt waits this long."""
 
 LARGE_BYTES = 8 << 20
-GROWTH = 2
-"""Behind a snapshot larger than that, so many times its size of log is recorded before the next:
-else a large state, which takes long to read and write, is read and written all the time."""
+"""A snapshot of this size is made in less than a second, however often one is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTriggers:
-    """A snapshot is due when either is reached since the last one, and that is worth it (`GROWTH`).
+    """A snapshot is due when either is reached since the last one, and it has become worth it.
 
     They bound start-up: this much of the log has to be folded in at most, or a few times what it
     takes to restore the snapshot, give or take what is recorded while one is being made.
@@ -37,10 +35,14 @@ class SnapshotTriggers:
     Attributes:
         records: Decisions; at least 1.
         log_bytes: Bytes of records; at least 1.
+        growth: Behind a large snapshot so many times its size of log must have been recorded, too:
+            else a large state, which takes long to read and write, is read and written all the
+            time.
     """
 
     records: int = 200_000
     log_bytes: int = 128 << 20
+    growth: int = 2
 
 
 class SnapshotSchedule:
@@ -58,9 +60,9 @@ class SnapshotSchedule:
         self.last: Made | None = None
         self.failure_count = 0
         self._directory = directory
+        self._triggers = triggers
         self.newest = GENESIS
         self._find_newest()
-        self._triggers = triggers
         self._report = report
         self._task: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -103,7 +105,7 @@ class SnapshotSchedule:
         files = SnapshotFiles(self._directory.path)
         self.newest = files.newest_position() or self.newest
         size = files.size(self.newest.sequence)
-        self._worth_bytes = GROWTH * size if size > LARGE_BYTES else 0
+        self._worth_bytes = self._triggers.growth * size if size > LARGE_BYTES else 0
 
     async def _run(self) -> None:
         try:

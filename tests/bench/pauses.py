@@ -43,7 +43,11 @@ def pauses(ctx: Context) -> None:
     size = ctx.scale(1_000_000, 30_000)
     server = ctx.service(
         probed=True,
-        settings={"snapshot_records": ctx.scale(400_000, 20_000), "log_retention_bytes": 64 << 20},
+        settings={
+            "snapshot_records": ctx.scale(400_000, 20_000),
+            "snapshot_growth": 0,
+            "log_retention_bytes": 64 << 20,
+        },
     )
     table = Table(
         "pauses",

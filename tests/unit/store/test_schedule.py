@@ -79,9 +79,9 @@ async def test_behind_a_large_snapshot_more_log_is_needed(directory, store, even
     snapshot = store.head()
     size = SnapshotFiles(directory.path).size(snapshot.sequence)
     monkeypatch.setattr(schedule_module, "LARGE_BYTES", size - 1)
-    schedule = SnapshotSchedule(directory, SnapshotTriggers(records=1), report=events)
+    schedule = SnapshotSchedule(directory, SnapshotTriggers(records=1, growth=3), report=events)
     grown = snapshot._replace(sequence=snapshot.sequence + 10_000)
-    enough = snapshot.log_bytes + schedule_module.GROWTH * size
+    enough = snapshot.log_bytes + 3 * size
 
     assert not schedule.consider(grown._replace(log_bytes=enough - 1))
     assert schedule.consider(grown._replace(log_bytes=enough))
@@ -93,17 +93,15 @@ async def test_a_snapshot_just_made_says_when_the_next_is_worth_it(
 ):
     """The size of the snapshot just made counts, not that of the one found at the start."""
     monkeypatch.setattr(schedule_module, "LARGE_BYTES", 1)
-    schedule = SnapshotSchedule(directory, SnapshotTriggers(records=1), report=events)
+    schedule = SnapshotSchedule(directory, SnapshotTriggers(records=1, growth=3), report=events)
     assert schedule.consider(store.head())
     await schedule.finish()
     size = SnapshotFiles(directory.path).size(store.head().sequence)
     head = store.head()._replace(sequence=store.head().sequence + 10_000)
 
     assert size > 1
-    assert not schedule.consider(head._replace(log_bytes=head.log_bytes + size))
-    assert schedule.consider(
-        head._replace(log_bytes=head.log_bytes + schedule_module.GROWTH * size)
-    )
+    assert not schedule.consider(head._replace(log_bytes=head.log_bytes + 3 * size - 1))
+    assert schedule.consider(head._replace(log_bytes=head.log_bytes + 3 * size))
     await schedule.close()
 
 
