@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from scheduler_service.app.engine import Engine
 from scheduler_service.app.misfits import Misfits
@@ -21,7 +21,7 @@ from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import LimitReached, SchedulerError
 
-_WAKES = frozenset(
+_WAKES: Final = frozenset(
     {
         d.Accepted,
         d.Rejoined,

@@ -125,9 +125,9 @@ class Backlog:
             return
         old = flow.key
         assert old is not None
-        meter, tie = flow.meter, 0
         meter_before: int = old[0]
         tie_before: int = old[1]
+        meter, tie = flow.meter, 0
         if not self.user_by_user:
             short, long = flow.oldest_short, flow.oldest_long
             if short is None or (long is not None and long.sequence < short.sequence):

@@ -13,6 +13,8 @@ from scheduler_service.core.policy import PredictedClass
 class Gone(msgspec.Struct, array_like=True, gc=False):
     """What is remembered of a request that has ended, for the retention time.
 
+    It stands in snapshots as an array: fields are added at the end only, with a default.
+
     Attributes:
         reason: Why it ended; for SUCCEEDED and FAILED the text its worker gave.
         lease_id: The lease it ended under, or empty.

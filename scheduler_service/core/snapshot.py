@@ -1,13 +1,14 @@
 """The whole state as canonical bytes, and back.
 
 Two states that will decide alike from here on have the same bytes: what is derived (heaps, the
-window, timers) is left out and made anew, tables are written in a stated order.
+window, timers) is left out and made anew, tables are written in a stated order.  Images are arrays:
+fields are added at the end only, with a default.
 
 The digest of these bytes is how live state, replay and snapshot are compared.
 """
 
 import hashlib
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -238,7 +239,7 @@ def _pool_image(pool: Pool) -> PoolImage:
         pool.recent_charges.dump(),
         pool.sample.dump(),
         [_image(FlowImage, pool.flows[user_id]) for user_id in sorted(pool.flows)],
-        sorted(pool.settings.items(), key=_first),
+        sorted(pool.settings.items(), key=itemgetter(0)),
         [_request_image(r) for r in sorted(pool.requests.values(), key=_sequence)],
         sorted(pool.gone.values(), key=_sequence),
         [(x.end_ns, x.request_id, x.lease_ids()) for x in pool.forget_queue],
@@ -246,10 +247,6 @@ def _pool_image(pool: Pool) -> PoolImage:
         sorted(pool.reservations.items()),
         sorted(pool.ratios.items()),
     )
-
-
-def _first(item: tuple[str, Any]) -> str:
-    return item[0]
 
 
 def _sequence(request: Request | Gone) -> int:

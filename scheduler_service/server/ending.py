@@ -6,10 +6,9 @@ from scheduler_service.app.clock import monotonic_ns
 from scheduler_service.app.engine import Engine
 from scheduler_service.app.ports import Reporter, StoreFailed
 from scheduler_service.core.policy import SECOND_NS
-from scheduler_service.store.directory import DataDirectory
-from scheduler_service.store.schedule import SnapshotSchedule, SnapshotTriggers
+from scheduler_service.store.schedule import SnapshotSchedule
 
-WORTH_A_SNAPSHOT = SnapshotTriggers(records=1000, log_bytes=1 << 20)
+WORTH_RECORDS, WORTH_BYTES = 1000, 1 << 20
 """Less than this is replayed sooner than a snapshot is made at the end."""
 
 COMMIT_SECONDS_MIN = 1.0
@@ -41,10 +40,10 @@ async def keep(engine: Engine, deadline_ns: int, report: Reporter) -> bool:
 
 
 async def last_snapshot(
-    directory: DataDirectory, engine: Engine, deadline_ns: int, report: Reporter
+    before: SnapshotSchedule, engine: Engine, deadline_ns: int, report: Reporter
 ) -> None:
-    """Makes a snapshot, if it is worth it and done in time."""
-    snapshots = SnapshotSchedule(directory, WORTH_A_SNAPSHOT, report=report)
+    """Makes a snapshot, if it is worth it and done in time; those `before` have ended."""
+    snapshots = before.again(records=WORTH_RECORDS, log_bytes=WORTH_BYTES)
     if not snapshots.consider(engine.log.durable):
         return
     try:

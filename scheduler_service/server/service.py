@@ -237,7 +237,7 @@ class Service:
         snapshots = SnapshotSchedule(self._directory, SnapshotTriggers(*due), report=report)
 
         def published(group: Group) -> None:
-            snapshots.consider(group.end)
+            snapshots.consider(group.end, space_low=app.space_low)
 
         engine.publishers.append(published)
         stall_ns = int(settings.stall_seconds * SECOND_NS)
@@ -332,7 +332,7 @@ class Service:
             self.kept = await keep(running.engine, deadline_ns, self._report)
             await running.snapshots.close()
             if self.kept:
-                await last_snapshot(self._directory, running.engine, deadline_ns, self._report)
+                await last_snapshot(running.snapshots, running.engine, deadline_ns, self._report)
         if self.runtime.observation is not None:
             self.runtime.observation.close()
         if self._store is not None and self.kept:

@@ -8,7 +8,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -22,15 +22,15 @@ RETRY_NS = 60_000_000_000
 """After a failure the next attempt waits this long."""
 
 LARGE_BYTES = 8 << 20
-"""A snapshot of this size is made in less than a second, however often one is due."""
+"""Up to this size, reading and writing the state takes less than folding in what is new."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTriggers:
     """A snapshot is due when either is reached since the last one, and it has become worth it.
 
-    They bound start-up: this much of the log has to be folded in at most, or a few times what it
-    takes to restore the snapshot, give or take what is recorded while one is being made.
+    They bound start-up: this much of the log has to be folded in at most, or what takes several
+    times as long as restoring the snapshot, and what is recorded while one is being made.
 
     Attributes:
         records: Decisions; at least 1.
@@ -69,15 +69,25 @@ class SnapshotSchedule:
         self._closing = False
         self._retry_ns = 0
 
-    def consider(self, head: Position) -> bool:
-        """Starts a process if one is due and none is running; cheap enough for every commit."""
+    def again(self, *, records: int, log_bytes: int) -> "SnapshotSchedule":
+        """Returns another schedule for the same directory, with the same `growth`."""
+        triggers = replace(self._triggers, records=records, log_bytes=log_bytes)
+        return SnapshotSchedule(self._directory, triggers, report=self._report)
+
+    def consider(self, head: Position, *, space_low: bool = False) -> bool:
+        """Starts a process if one is due and none is running; cheap enough for every commit.
+
+        Args:
+            head: Position of the log.
+            space_low: Whether the log should be prunable soon, whatever that takes.
+        """
         if self._task is not None or self._closing:
             return False
         records = head.sequence - self.newest.sequence
         log_bytes = head.log_bytes - self.newest.log_bytes
         if records < self._triggers.records and log_bytes < self._triggers.log_bytes:
             return False
-        if log_bytes < self._worth_bytes:
+        if log_bytes < self._worth_bytes and not space_low:
             return False
         if clock.monotonic_ns() < self._retry_ns:
             return False

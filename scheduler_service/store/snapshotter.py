@@ -1,7 +1,7 @@
 """The process that makes snapshots: `python -m scheduler_service.store.snapshotter DIRECTORY`.
 
 It reads the log like any other reader, folds what is new onto the newest snapshot, and writes the
-next one.  It runs at the lowest priority and ends when its parent does; the service shares nothing
+next one.  It runs at a low priority and ends when its parent does; the service shares nothing
 with it but the directory.
 
 Before the snapshot gets its name, the log files are synced: in no durability mode does a snapshot
@@ -33,6 +33,9 @@ from scheduler_service.core.state import State
 from scheduler_service.store.directory import DataDirectory
 from scheduler_service.store.reader import LogReader
 from scheduler_service.store.snapshots import SnapshotFiles
+
+NICENESS = 10
+"""On a machine that is busy with the service it gets a tenth of a core, and ends some time."""
 
 EXIT_LOCKED = 3
 EXIT_DAMAGED = 4
@@ -101,8 +104,9 @@ def _fold_new(
     """Returns the state of the whole log, where the fold began and where it ended."""
     log = LogReader(directory.log_path)
     try:
+        head = log.head().sequence  # what comes meanwhile is left: it may come faster than this
         state, start = begin(log, files, report=_report)
-        return state, start, fold(state, log, start, progress=check)
+        return state, start, fold(state, log, start, progress=check, until_sequence=head)
     finally:
         log.close()
 
@@ -135,7 +139,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--parent", type=int, default=0, help="end when this process does")
     options = parser.parse_args(arguments)
-    os.nice(19)
+    os.nice(NICENESS)
 
     def check(_reached: int, _head: int) -> None:
         if options.parent and os.getppid() != options.parent:

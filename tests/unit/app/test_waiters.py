@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from scheduler_service.app import payload_keys, waiters
 from scheduler_service.app.application import Application
 from scheduler_service.app.limits import Limits
 from scheduler_service.app.readiness import Readiness
@@ -117,3 +118,11 @@ async def test_a_call_that_leaves_during_the_search_is_not_asked_for(rig):
 
     assert not crowd.served
     assert len(crowd.asked) < COUNT
+
+
+def test_what_is_read_of_records_by_their_kind_is_there():
+    """Kinds are compared, so no type checker sees that each has what is read of it."""
+    assert all("pool" in kind.__struct_fields__ for kind in waiters._WAKES)
+    assert all(
+        "request_sequence" in kind.__struct_fields__ for kind in payload_keys._ENDS_A_REQUEST
+    )

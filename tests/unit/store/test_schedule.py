@@ -105,6 +105,37 @@ async def test_a_snapshot_just_made_says_when_the_next_is_worth_it(
     await schedule.close()
 
 
+async def test_growth_is_not_waited_for_when_space_is_low(directory, store, events, monkeypatch):
+    """Only what lies behind snapshots can be pruned."""
+    monkeypatch.setattr(schedule_module, "LARGE_BYTES", 1)
+    snapshotter.make_snapshot(directory)
+    schedule = SnapshotSchedule(directory, SnapshotTriggers(records=1), report=events)
+    head = store.head()._replace(sequence=store.head().sequence + 10_000)
+
+    assert not schedule.consider(head)
+    assert schedule.consider(head, space_low=True)
+    await schedule.close()
+
+
+async def test_a_last_snapshot_is_worth_as_much_log_as_others(
+    directory, store, events, monkeypatch
+):
+    """What is due differs at the end; what a large snapshot must be worth does not."""
+    monkeypatch.setattr(schedule_module, "LARGE_BYTES", 1)
+    snapshotter.make_snapshot(directory)
+    head = store.head()._replace(sequence=store.head().sequence + 10_000)
+    never = SnapshotTriggers(records=10**12, log_bytes=1 << 50, growth=1)
+    running = SnapshotSchedule(directory, never, report=events)
+    size = SnapshotFiles(directory.path).size(store.head().sequence)
+    last = running.again(records=1000, log_bytes=1 << 20)
+    grown = head._replace(log_bytes=head.log_bytes + size)
+
+    assert not running.consider(grown)
+    assert not last.consider(grown._replace(log_bytes=grown.log_bytes - 1))
+    assert last.consider(grown)
+    await last.close()
+
+
 async def test_the_process_gives_way_to_the_service(directory, store, events, monkeypatch):
     """It stays in the session, where its low priority counts, but no Ctrl-C reaches it."""
     seen = {}
@@ -248,10 +279,25 @@ def test_a_snapshot_does_not_stop_the_writer_or_pin_its_journal(directory, store
             row = store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             heads.append((row[0], store.head().sequence))
 
-    made = snapshotter.make_snapshot(directory, check=write_in_between)
+    snapshotter.make_snapshot(directory, check=write_in_between)
 
-    assert [busy for busy, _ in heads] == [0] * 5
-    assert made.sequence == store.head().sequence == heads[-1][1]
+    assert heads
+    assert not any(busy for busy, _ in heads)
+    assert store.head().sequence == heads[-1][1]
+
+
+def test_a_snapshot_ends_however_fast_the_log_grows(directory, store):
+    """It is of what there was when it began: a writer that is faster cannot put it off for good."""
+    workload = Workload(1)
+    workload.advance_to(store.head().sequence)
+    head = store.head()
+
+    def always_more(_reached, _head):
+        store.append(next_group(workload, store.head()))
+        assert store.head().sequence < head.sequence + 1000, "it never ends"
+
+    assert snapshotter.make_snapshot(directory, check=always_more).sequence == head.sequence
+    assert store.head().sequence > head.sequence
 
 
 def test_files_are_synced_before_a_snapshot_has_its_name(directory, store, monkeypatch):
