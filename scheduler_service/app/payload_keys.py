@@ -44,7 +44,7 @@ class PayloadKeys:
             payload: What came with it.
         """
         for sequence, decision in enumerate(decisions, before + 1):
-            if isinstance(decision, d.Accepted):
+            if type(decision) is _ACCEPTED:
                 self._new[sequence] = payload
                 self.new_bytes += len(payload.payload)
 
@@ -65,7 +65,7 @@ class PayloadKeys:
                 self._drop(decision)
 
     def _drop(self, decision: d.Completed | d.Ended | d.DeadLetterDropped) -> None:
-        if isinstance(decision, d.Ended) and decision.state is d.RequestState.DEAD_LETTERED:
+        if type(decision) is d.Ended and decision.state is d.RequestState.DEAD_LETTERED:
             return
         key = decision.request_sequence
         if key in self._keys:

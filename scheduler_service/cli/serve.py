@@ -78,14 +78,14 @@ def _flag(name: str, field: Any, group: str) -> inspect.Parameter:
     option = f"--{name.replace('_', '-')}"
     names = (option, f"--no-{name.replace('_', '-')}") if kind is bool else (option,)
     about = typer.Option(
+        None,
         "/".join(names),
         help=f"{field.description} [dim]\\[default: {shown}][/dim]",
         rich_help_panel=group,
         show_default=False,
     )
-    annotation = Annotated[kind | None, about]  # type: ignore[valid-type]  # `kind` is a value, from the settings
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+        name, inspect.Parameter.KEYWORD_ONLY, default=about, annotation=kind | None
     )
 
 

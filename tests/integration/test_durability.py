@@ -10,7 +10,9 @@ import pytest_asyncio
 from fairsched.v1 import admin_service_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.ports import StoreFailed
+from scheduler_service.server import ending
 from scheduler_service.server.opening import open_sqlite
+from scheduler_service.store import schedule
 from tests.support.live import POOL, refused, running
 from tests.support.peers import done, open_worker
 
@@ -201,3 +203,27 @@ async def test_a_failed_log_stops_everything(held):
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "LOG_STALLED")
     assert held.engine.stopped.is_set()
     assert held.reported("engine.stopped")
+
+
+async def test_a_large_snapshot_is_made_anew_when_worth_it(tmp_path, monkeypatch):
+    """The service heeds `snapshot_growth`, but not while the disk is nearly full."""
+    monkeypatch.setattr(schedule, "LARGE_BYTES", 1)
+    monkeypatch.setattr(ending, "WORTH_RECORDS", 1)
+    async with running(tmp_path, snapshot_records=1, snapshot_growth=1000) as live:
+        snapshots = live.service.running.snapshots
+        await live.enqueue("a")
+        await live.until(lambda: live.reported("snapshot.made"))
+        items = [live.request(f"b{number}") for number in range(200)]
+        for start in range(0, 200, 50):
+            batch = pb.BatchEnqueueRequest(requests=items[start : start + 50])
+            await live.scheduler.BatchEnqueue(batch)
+            assert not snapshots.running
+        made = len(live.reported("snapshot.made"))
+        live.app.space_low = True
+        await live.scheduler.Cancel(pb.CancelRequest(pool=POOL, request_id="a"))
+        await live.until(lambda: len(live.reported("snapshot.made")) > made)
+        live.app.space_low = False
+        await live.enqueue("c")
+
+    assert made == 1
+    assert len(live.reported("snapshot.made")) == 2, "the last one heeds it, too"

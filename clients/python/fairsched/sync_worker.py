@@ -316,8 +316,7 @@ class Worker:
         last, backoff = time.monotonic() + LAST_REPORT_S, Backoff()
         while self._completions and time.monotonic() < last:
             if not self._report():
-                # All other threads have ended, so none could wake this one; it ends at `last`.
-                time.sleep(backoff.pause())
+                time.sleep(backoff.pause())  # no other thread is left that could wake this one
 
 
 @contextlib.contextmanager

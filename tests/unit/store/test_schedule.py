@@ -157,6 +157,19 @@ async def test_the_process_gives_way_to_the_service(directory, store, events, mo
     assert events.names == ["snapshot.made"]
 
 
+def test_the_process_lowers_its_priority_before_it_begins(directory, store, monkeypatch):
+    """Niceness is what makes it give way; it is no longer the service's once work begins."""
+    order = []
+    really = snapshotter.make_snapshot
+    monkeypatch.setattr(snapshotter.os, "nice", lambda by: order.append(by > 0))
+    monkeypatch.setattr(
+        snapshotter, "make_snapshot", lambda *a, **k: (order.append("made"), really(*a, **k))[1]
+    )
+
+    assert snapshotter.main([str(directory.path)]) == 0
+    assert order == [True, "made"]
+
+
 async def test_a_process_that_fails_is_reported_and_tried_again_later(
     directory, store, events, monkeypatch
 ):
@@ -274,15 +287,16 @@ def test_a_snapshot_does_not_stop_the_writer_or_pin_its_journal(directory, store
     heads = []
 
     def write_in_between(_reached, _head):
-        if len(heads) < 5:
+        while len(heads) < 5:
             store.append(next_group(workload, store.head()))
             row = store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             heads.append((row[0], store.head().sequence))
 
-    snapshotter.make_snapshot(directory, check=write_in_between)
+    before = store.head()
+    made = snapshotter.make_snapshot(directory, check=write_in_between)
 
-    assert heads
-    assert not any(busy for busy, _ in heads)
+    assert [busy for busy, _ in heads] == [0] * 5
+    assert made.sequence == before.sequence
     assert store.head().sequence == heads[-1][1]
 
 
