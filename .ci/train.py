@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any
 
 import grpc
+import msgspec
 
 from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
@@ -24,7 +25,7 @@ from scheduler_service.app.memory import MemoryStore
 from scheduler_service.app.observation import Observation
 from scheduler_service.app.readiness import Phase, Readiness
 from scheduler_service.core import commands as c
-from scheduler_service.core.policy import PRESETS, SECOND_NS
+from scheduler_service.core.policy import PRESETS, SECOND_NS, ClassBy
 from scheduler_service.core.state import State
 from scheduler_service.rpc.calls import Runtime
 from scheduler_service.rpc.gateway_session import GatewayStream
@@ -38,9 +39,12 @@ RUNS = (("fair_qba", 10), ("fair_qba", 50), ("sfq", 50), ("qba", 50), ("fcfs", 5
 """Preset and items a message."""
 
 USERS = 1000
-WAITING = 5000
+WAITING = 12_500
 ITEMS = 15_000
+"""Requests served, the second half of them while no more are accepted."""
 SHORT_PART = 0.85
+CUTOFF = 400
+"""Output tokens up to which a request is short: without it all would be, until some are learned."""
 
 
 class Peer:
@@ -89,7 +93,9 @@ def desks_of(preset: str) -> tuple[Engine, Desks, Application]:
         c.ConfigurePool(
             now_ns=engine.now_ns(),
             pool=POOL,
-            policy=PRESETS[preset],
+            policy=msgspec.structs.replace(
+                PRESETS[preset], class_by=ClassBy.RESPONSE, short_cutoff=CUTOFF
+            ),
             policy_digest="0" * 16,
             create=True,
         )
@@ -154,7 +160,8 @@ async def serve(gateway: Peer, worker: Peer, batch: int) -> None:
                 lease_id=dispatch.lease_id, outcome=decision_pb2.OUTCOME_SUCCEEDED, usage=usage
             )
         served += len(answer.dispatches)
-        await accept(len(answer.dispatches))
+        if served < ITEMS // 2:
+            await accept(len(answer.dispatches))
         answer = await worker.say(ask)
 
 

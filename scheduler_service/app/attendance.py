@@ -13,6 +13,7 @@ import asyncio
 from scheduler_service.app.engine import Engine
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.errors import SchedulerError
 from scheduler_service.core.policy import SECOND_NS, PoolMode
 
@@ -107,7 +108,7 @@ class Attendance:
         """Frees the place of a lease that nobody holds."""
         engine = self._engine
         engine.apply(
-            c.Complete(
+            Complete(
                 now_ns=engine.now_ns(),
                 nonce=engine.nonce(),
                 lease_id=lease_id,

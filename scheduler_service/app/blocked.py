@@ -75,11 +75,12 @@ class Blocked:
 
     def _touched(self, decision: Any) -> None:
         pool = self._state.pools.get(decision.pool)
-        if pool is None:
+        if pool is None or not (self._users or pool.may_hold_back):
             return
-        flow = pool.flows.get(decision.user_id)
+        user_id = decision.user_id
+        flow = pool.flows.get(user_id)
         if self._users or (flow is not None and flow.place == OUT and flow.waiting):
-            self._touch(pool, decision.user_id, flow, decision.now_ns)
+            self._touch(pool, user_id, flow, decision.now_ns)
 
     def _pool_deleted(self, decision: d.PoolDeleted) -> None:
         self._pools.pop(decision.pool, None)

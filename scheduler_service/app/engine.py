@@ -20,7 +20,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from scheduler_service.app.clock import monotonic_ns
 from scheduler_service.app.commit import MAX_GROUP_BYTES, MAX_GROUP_RECORDS, Commit, GroupCommitter
@@ -39,6 +39,7 @@ _LONGEST_SLEEP_NS = 3600 * SECOND_NS
 _NONCE_HEX = 24
 _NONCES = 256
 _ASKED = TypeVar("_ASKED")
+_NOBODY: Final[list["Handler"]] = []
 
 Listener = Callable[[int, list[d.Decision]], None]
 """Called with what one or some commands decided and the sequence before it; never waits."""
@@ -222,7 +223,7 @@ class Engine:
             self._payloads.follow(before + start, part)
         handlers = self._handlers
         for decision in decisions:
-            for handler in handlers.get(type(decision), ()):
+            for handler in handlers.get(type(decision), _NOBODY):
                 handler(decision)
         for listener in self.listeners:
             listener(before, decisions)

@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from scheduler_service.app.engine import Engine
 from scheduler_service.app.spans import Spans
-from scheduler_service.core import commands as c
+from scheduler_service.core import answers as a
 from scheduler_service.core import decisions as d
 from scheduler_service.core.policy import Placement
 from scheduler_service.core.request import Request
@@ -94,7 +94,7 @@ class Misfits:
         engine.on((d.WorkerGone, d.WorkerDrained), self._worker_left)
         engine.on((d.PoolDeleted,), self._pool_deleted)
 
-    def asked(self, worker: str, pools: tuple[str, ...], answer: c.Dispatches) -> None:
+    def asked(self, worker: str, pools: tuple[str, ...], answer: a.Dispatches) -> None:
         """Takes note of an answer that a worker gets now; to be called before the next command.
 
         A call that was not granted all it asked for, but for the worker's own limit, got nothing

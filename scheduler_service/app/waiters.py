@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from scheduler_service.app.engine import Engine
 from scheduler_service.app.misfits import Misfits
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import LimitReached, SchedulerError
@@ -63,9 +64,9 @@ class Parked:
     pools: tuple[str, ...]
     offer: d.Offer
     command: Callable[[], c.NextDispatch]
-    granted: Callable[[c.Dispatches], None]
+    granted: Callable[[a.Dispatches], None]
     refused: Callable[[SchedulerError], None]
-    missed: Callable[[c.Dispatches], None] | None = None
+    missed: Callable[[a.Dispatches], None] | None = None
 
 
 class Waiters:
@@ -235,10 +236,10 @@ class Waiters:
                 return True
         return True
 
-    def _ask(self, call: Parked) -> c.Dispatches | None:
+    def _ask(self, call: Parked) -> a.Dispatches | None:
         """Asks for a parked call; takes it out and returns nothing if it has become impossible."""
         try:
-            answer: c.Dispatches = self._engine.apply(call.command())
+            answer: a.Dispatches = self._engine.apply(call.command())
         except SchedulerError as error:
             self.unpark(call)
             call.refused(error)

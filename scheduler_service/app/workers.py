@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from scheduler_service.app.engine import Engine
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.errors import SchedulerError, Superseded, Unknown
 from scheduler_service.core.state import State, Worker
 
@@ -193,7 +194,7 @@ def give_back(engine: Engine, lease_ids: list[str]) -> None:
     """Ends leases that reached nobody: redelivered at once, nothing held against anybody."""
     for lease_id in lease_ids:
         now_ns, nonce = engine.now_ns(), engine.nonce()
-        command = c.Complete(
+        command = Complete(
             now_ns=now_ns,
             nonce=nonce,
             lease_id=lease_id,

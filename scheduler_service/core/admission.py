@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core import flows as fl
@@ -13,7 +14,7 @@ from scheduler_service.core.recording import record
 from scheduler_service.core.state import Pool, State
 
 _WAITING: Final = d.RequestState.WAITING
-_NEW: Final = c.Existing.NEW
+_NEW: Final = a.Existing.NEW
 
 
 def pool_named(state: State, name: str) -> Pool:
@@ -28,7 +29,7 @@ def pool_named(state: State, name: str) -> Pool:
     return pool
 
 
-def enqueue(state: State, x: c.Enqueue, log: list[d.Decision]) -> c.Accepted:
+def enqueue(state: State, x: c.Enqueue, log: list[d.Decision]) -> a.Accepted:
     """Puts a request at the tail of its user's queue, or answers a repeat.
 
     Raises:
@@ -49,12 +50,12 @@ def enqueue(state: State, x: c.Enqueue, log: list[d.Decision]) -> c.Accepted:
                 pool=name,
                 requestId=request_id,
             )
-        return c.Accepted(
+        return a.Accepted(
             known.sequence,
             known.cost,
             known.predicted_class,
             d.RequestState.DEAD_LETTERED if request_id in pool.dead else known.state,
-            c.Existing.REPEATED,
+            a.Existing.REPEATED,
         )
     _check_limits(state, pool, x, log)
     flow = pool.flows.get(user_id)
@@ -93,7 +94,7 @@ def enqueue(state: State, x: c.Enqueue, log: list[d.Decision]) -> c.Accepted:
         x.peer,
     )
     record(state, log, accepted)
-    return c.Accepted(state.sequence, cost, predicted_class, _WAITING, _NEW)
+    return a.Accepted(state.sequence, cost, predicted_class, _WAITING, _NEW)
 
 
 def _check_limits(state: State, pool: Pool, x: c.Enqueue, log: list[d.Decision]) -> None:

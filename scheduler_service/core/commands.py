@@ -4,24 +4,17 @@ The core reads no clock.  `now_ns` is the engine's time in nanoseconds, never sm
 any earlier command.  `nonce` is the only randomness the core is given: it makes the lease ids that
 a command may grant unguessable.
 
-Answers are plain data too; they say what a caller is told, not what changed (that is a decision).
+What a caller is told stands in `answers`, what changes in `decisions`.
 """
-
-import enum
 
 import msgspec
 
-from scheduler_service.core.decisions import (
-    EmptyReason,
-    Offer,
-    Outcome,
-    RequestState,
-)
+from scheduler_service.core.completion import Complete
+from scheduler_service.core.decisions import Offer
 from scheduler_service.core.policy import PoolPolicy, PredictedClass
-from scheduler_service.core.request import Lease, Request
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class _Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What every command carries.
 
     Attributes:
@@ -36,7 +29,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     peer: str = ""
 
 
-class Enqueue(Command, frozen=True, kw_only=True, gc=False):
+class Enqueue(_Command, frozen=True, kw_only=True, gc=False):
     """Adds a request to its user's queue; idempotent by (pool, request_id).
 
     Attributes:
@@ -69,7 +62,7 @@ class Enqueue(Command, frozen=True, kw_only=True, gc=False):
     caller_bound: bool = False
 
 
-class NextDispatch(Command, frozen=True, kw_only=True, gc=False):
+class NextDispatch(_Command, frozen=True, kw_only=True, gc=False):
     """Asks for up to `max_dispatches` requests for one worker.
 
     Attributes:
@@ -90,28 +83,7 @@ class NextDispatch(Command, frozen=True, kw_only=True, gc=False):
     hand_over: bool = True
 
 
-class Complete(Command, frozen=True, kw_only=True, gc=False):
-    """Ends a lease.
-
-    Attributes:
-        worker: Session of the caller if known; checked against the lease's when both are stated.
-        output_tokens: Real output length, for the estimator; -1 if unknown.
-        prompt_tokens: Real prompt length; -1 if unknown.
-        error: Text kept with a failure, at most 256 bytes.
-        undelivered: With GIVEN_BACK: the lease never reached its worker, so nothing is held against
-            either, as if it had not been confirmed in time.
-    """
-
-    lease_id: str
-    outcome: Outcome
-    worker: str = ""
-    prompt_tokens: int = -1
-    output_tokens: int = -1
-    error: str = ""
-    undelivered: bool = False
-
-
-class RenewLease(Command, frozen=True, kw_only=True, gc=False):
+class RenewLease(_Command, frozen=True, kw_only=True, gc=False):
     """Extends leases, and reports prefills that are complete.
 
     Attributes:
@@ -126,7 +98,7 @@ class RenewLease(Command, frozen=True, kw_only=True, gc=False):
     lease_duration_ns: int = 0
 
 
-class Cancel(Command, frozen=True, kw_only=True, gc=False):
+class Cancel(_Command, frozen=True, kw_only=True, gc=False):
     """Ends a waiting request at once; a leased one when its worker or lease lets go.
 
     Attributes:
@@ -138,32 +110,32 @@ class Cancel(Command, frozen=True, kw_only=True, gc=False):
     reason: str = "CALLER"
 
 
-class Requeue(Command, frozen=True, kw_only=True, gc=False):
+class Requeue(_Command, frozen=True, kw_only=True, gc=False):
     """Puts a dead-lettered request back, as a redelivery with fresh attempts."""
 
     pool: str
     request_id: str
 
 
-class Discard(Command, frozen=True, kw_only=True, gc=False):
+class Discard(_Command, frozen=True, kw_only=True, gc=False):
     """Drops a dead-lettered request for good."""
 
     pool: str
     request_id: str
 
 
-class ForgetUser(Command, frozen=True, kw_only=True, gc=False):
+class ForgetUser(_Command, frozen=True, kw_only=True, gc=False):
     """Deletes the settings of a user without work."""
 
     pool: str
     user_id: str
 
 
-class Tick(Command, frozen=True, kw_only=True, gc=False):
+class Tick(_Command, frozen=True, kw_only=True, gc=False):
     """Lets timers that are due fire; nothing else."""
 
 
-class ConfigurePool(Command, frozen=True, kw_only=True, gc=False):
+class ConfigurePool(_Command, frozen=True, kw_only=True, gc=False):
     """Creates a pool or changes its policy.
 
     Attributes:
@@ -178,14 +150,14 @@ class ConfigurePool(Command, frozen=True, kw_only=True, gc=False):
     create: bool
 
 
-class DeletePool(Command, frozen=True, kw_only=True, gc=False):
+class DeletePool(_Command, frozen=True, kw_only=True, gc=False):
     """Deletes a pool without requests and, unless it is forced, without workers."""
 
     pool: str
     force: bool = False
 
 
-class ConfigureUser(Command, frozen=True, kw_only=True, gc=False):
+class ConfigureUser(_Command, frozen=True, kw_only=True, gc=False):
     """Sets a user's weight and cap; acts at once on all that waits.
 
     Attributes:
@@ -199,7 +171,7 @@ class ConfigureUser(Command, frozen=True, kw_only=True, gc=False):
     max_in_flight: int
 
 
-class Pause(Command, frozen=True, kw_only=True, gc=False):
+class Pause(_Command, frozen=True, kw_only=True, gc=False):
     """Stops dispatching from a pool, or from one user of it.
 
     Attributes:
@@ -212,14 +184,14 @@ class Pause(Command, frozen=True, kw_only=True, gc=False):
     until_ns: int = 0
 
 
-class Resume(Command, frozen=True, kw_only=True, gc=False):
+class Resume(_Command, frozen=True, kw_only=True, gc=False):
     """Ends a pause."""
 
     pool: str
     user_id: str = ""
 
 
-class RegisterWorker(Command, frozen=True, kw_only=True, gc=False):
+class RegisterWorker(_Command, frozen=True, kw_only=True, gc=False):
     """Opens a worker session under the id given by the engine.
 
     Attributes:
@@ -235,13 +207,13 @@ class RegisterWorker(Command, frozen=True, kw_only=True, gc=False):
     endpoint: str = ""
 
 
-class DrainWorker(Command, frozen=True, kw_only=True, gc=False):
+class DrainWorker(_Command, frozen=True, kw_only=True, gc=False):
     """Stops new work for a worker; its leases go on."""
 
     worker: str
 
 
-class UpdateEstimator(Command, frozen=True, kw_only=True, gc=False):
+class UpdateEstimator(_Command, frozen=True, kw_only=True, gc=False):
     """Puts freshly learned estimator values into force.
 
     Attributes:
@@ -254,7 +226,7 @@ class UpdateEstimator(Command, frozen=True, kw_only=True, gc=False):
     short_cutoff: int
 
 
-class OpenLog(Command, frozen=True, kw_only=True, gc=False):
+class OpenLog(_Command, frozen=True, kw_only=True, gc=False):
     """Writes down under what the log goes on, if that has changed.
 
     Attributes:
@@ -266,7 +238,7 @@ class OpenLog(Command, frozen=True, kw_only=True, gc=False):
     config_digest: str
 
 
-class Recover(Command, frozen=True, kw_only=True, gc=False):
+class Recover(_Command, frozen=True, kw_only=True, gc=False):
     """The service is back: live leases are extended by the downtime.
 
     Attributes:
@@ -276,71 +248,5 @@ class Recover(Command, frozen=True, kw_only=True, gc=False):
     downtime_ns: int
 
 
-class Existing(enum.IntEnum):
-    """Whether an answer is new or a repeat of an earlier one."""
-
-    NEW = 0
-    REPEATED = 1
-
-
-class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """Answer to `Enqueue`."""
-
-    sequence: int
-    cost: int
-    predicted_class: PredictedClass
-    state: RequestState
-    existing: Existing
-
-
-class Grant(msgspec.Struct, frozen=True, gc=False):
-    """One granted request, as it stands: to be read before the next command.
-
-    Attributes:
-        sequence: Sequence of the dispatch decision.
-    """
-
-    sequence: int
-    pool: str
-    request: Request
-    lease: Lease
-
-
-class Dispatches(msgspec.Struct, frozen=True, gc=False):
-    """Answer to `NextDispatch`.
-
-    Attributes:
-        granted: What was granted, in decision order.
-        empty_reason: Why there are not more; NONE when all that was asked for was granted.
-        stalled_by: Request that stalls the pool, or empty.
-        existing: Whether these are the leases of an earlier call with the same key.
-    """
-
-    granted: tuple[Grant, ...]
-    empty_reason: EmptyReason
-    stalled_by: str = ""
-    existing: Existing = Existing.NEW
-
-
-class Finished(msgspec.Struct, frozen=True, gc=False):
-    """Answer to `Complete`, `Cancel` and `Requeue`: the request's state after the call."""
-
-    pool: str
-    request_id: str
-    state: RequestState
-    existing: Existing
-
-
-class Renewed(msgspec.Struct, frozen=True, gc=False):
-    """Answer for one lease of `RenewLease`.
-
-    Attributes:
-        problem: Error reason, or empty when the lease was extended.
-        expire_ns: New end of the lease.
-        cancel_requested: Whether the worker should stop the request.
-    """
-
-    lease_id: str
-    problem: str
-    expire_ns: int = 0
-    cancel_requested: bool = False
+Command = _Command | Complete
+"""Any of them."""

@@ -1,5 +1,6 @@
 """Requests that failed too often: kept with their reason until somebody requeues or drops them."""
 
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.admission import pool_named
@@ -9,7 +10,7 @@ from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool, State
 
 
-def requeue(state: State, x: c.Requeue, log: list[d.Decision]) -> c.Finished:
+def requeue(state: State, x: c.Requeue, log: list[d.Decision]) -> a.Finished:
     """Puts a dead-lettered request back with fresh attempts, uncharged: it paid for its turn.
 
     Raises:
@@ -21,10 +22,10 @@ def requeue(state: State, x: c.Requeue, log: list[d.Decision]) -> c.Finished:
     if request.user_id not in pool.flows and len(pool.flows) >= pool.policy.max_users:
         raise LimitReached("USERS_FULL", f"Pool {x.pool!r} is full of users.", pool=x.pool)
     record(state, log, d.Requeued(x.now_ns, x.pool, x.request_id, x.peer, request.user_id))
-    return c.Finished(x.pool, x.request_id, d.RequestState.REDELIVERY, c.Existing.NEW)
+    return a.Finished(x.pool, x.request_id, d.RequestState.REDELIVERY, a.Existing.NEW)
 
 
-def discard(state: State, x: c.Discard, log: list[d.Decision]) -> c.Finished:
+def discard(state: State, x: c.Discard, log: list[d.Decision]) -> a.Finished:
     """Drops a dead-lettered request for good.
 
     Raises:
@@ -33,7 +34,7 @@ def discard(state: State, x: c.Discard, log: list[d.Decision]) -> c.Finished:
     pool = pool_named(state, x.pool)
     _dead_letter(pool, x.request_id)
     drop_dead_letter(state, pool, x.request_id, x.now_ns, log, x.peer)
-    return c.Finished(x.pool, x.request_id, d.RequestState.DEAD_LETTERED, c.Existing.NEW)
+    return a.Finished(x.pool, x.request_id, d.RequestState.DEAD_LETTERED, a.Existing.NEW)
 
 
 def drop_dead_letter(

@@ -104,6 +104,8 @@ def _grant_redelivery(state: State, pool: Pool, ask: Ask, log: list[Decision]) -
 
 def _suits(request: Request, ask: Ask) -> bool:
     """Whether the asker can take the request; a gate places nothing, so everything suits it."""
+    if ask.takes_any and not request.labels:
+        return True
     return not ask.worker or fits(request, ask.offer)
 
 

@@ -7,7 +7,7 @@ from the record and asserted to be the one the rules give.
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from scheduler_service.core import decisions as d
 from scheduler_service.core import flows as fl
@@ -18,6 +18,8 @@ from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PredictedC
 from scheduler_service.core.request import OLD_LEASES_MAX, Lease, Past, Request, sequence_of
 from scheduler_service.core.state import Flow, Pool, State
 
+_DISPATCHED: Final = d.Dispatched
+_COMPLETED: Final = d.Completed
 _LEASED: Final = d.RequestState.LEASED
 _QBA: Final = ClassOrder.QBA
 _PROMOTION: Final = d.Rule.PROMOTION
@@ -31,18 +33,13 @@ def evolve(state: State, decision: d.Decision) -> None:
     """Folds one decision into the state; its sequence is the next one."""
     state.sequence += 1
     state.now_ns = decision.now_ns
-    _FOLD[type(decision)](state, decision)
-
-
-def _recovered(state: State, x: d.Recovered) -> None:
-    for request in state.leases.values():
-        lease = request.lease
-        assert lease is not None
-        lease.expire_ns += x.downtime_ns
-        if lease.hand_over_ns:
-            lease.hand_over_ns += x.downtime_ns
-    for worker in state.workers.values():
-        worker.last_seen_ns += x.downtime_ns
+    kind = type(decision)
+    if kind is _DISPATCHED:  # the two most frequent: compiled, they are called without a table
+        _dispatched(state, cast("d.Dispatched", decision))
+    elif kind is _COMPLETED:
+        _completed(state, cast("d.Completed", decision))
+    else:
+        _FOLD[kind](state, decision)
 
 
 def _accepted(state: State, x: d.Accepted) -> None:
@@ -82,23 +79,23 @@ def _accepted(state: State, x: d.Accepted) -> None:
 
 
 def _dispatched(state: State, x: d.Dispatched) -> None:
-    name, request_id, turn = x.pool, x.request_id, x.turn
+    name, turn, rule = x.pool, x.turn, x.rule
     pool = state.pools[name]
-    request = fl.taken(state, pool, request_id)
-    flow = pool.flows[x.user_id]
+    request = fl.taken(state, pool, x)
+    flow = pool.flows[request.user_id]
     if turn is _REDELIVERY:
         _drop_redelivery(pool, request)
     else:
         fl.unlink(pool, flow, request)
         flow.in_flight += 1
         pool.in_flight_cost += request.cost
-        pool.sample.push(x.wait_ns)
+        pool.sample.push(state.now_ns - request.enqueue_ns)
         request.first_dispatch_ns = state.now_ns
-        request.rule = x.rule
+        request.rule = rule
         if request.expire_ns:
             timers.voided(state)
         pool.passes = x.passes_after
-        _take_turn(pool, flow, request, x)
+        _take_turn(pool, flow, request, rule, x)
         fl.settle(pool, flow, request.predicted_class)
     request.state = _LEASED
     request.attempts = x.attempt
@@ -119,11 +116,11 @@ def _dispatched(state: State, x: d.Dispatched) -> None:
         if call not in state.keys:
             state.key_queue.append((x.now_ns, call))
         fl.forget_keys(state, pool)
-        state.keys[call] = (*state.keys.get(call, ()), (name, request_id, lease_id))
+        state.keys[call] = (*state.keys.get(call, ()), (name, request.request_id, lease_id))
     timers.arm_lease(state, pool, request)
 
 
-def _take_turn(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> None:
+def _take_turn(pool: Pool, flow: Flow, request: Request, rule: d.Rule, x: d.Dispatched) -> None:
     """Charges the meter and moves `v` (SFQ §2.3), and the quota (QBA §III-A6)."""
     if pool.backlog.charged:
         assert flow.meter == x.meter_before
@@ -131,7 +128,7 @@ def _take_turn(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> Non
         virtual_time: int = x.virtual_time_after
         flow.meter = meter = x.meter_after
         pool.largest_meter = max(pool.largest_meter, meter)
-        pool.recent_costs.push(x.cost)
+        pool.recent_costs.push(request.cost)
         pool.recent_charges.push(charge)
         pool.charge_max = max(pool.charge_max, charge)
         pool.slack_max = max(pool.slack_max, reach_of(pool.rules, x.slack_micros))
@@ -140,14 +137,14 @@ def _take_turn(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> Non
             if pool.idle:
                 fl.forget_idle(pool)
     if pool.rules.class_order is _QBA:
-        _move_quota(pool, flow, request, x)
+        _move_quota(pool, flow, request, rule, x)
     for request_id in x.overtook:
         pool.requests[request_id].overtakes += 1
 
 
-def _move_quota(pool: Pool, flow: Flow, request: Request, x: d.Dispatched) -> None:
+def _move_quota(pool: Pool, flow: Flow, request: Request, rule: d.Rule, x: d.Dispatched) -> None:
     holder = flow if pool.backlog.charged else pool
-    if x.rule is _PROMOTION:
+    if rule is _PROMOTION:
         request.promoted, request.promoted_by_pool = True, holder is pool
     if pool.rules.admission_point is _AT_DISPATCH:
         request.counted = True
@@ -248,10 +245,10 @@ def _lease_ended(state: State, x: d.LeaseEnded) -> None:
 
 def _completed(state: State, x: d.Completed) -> None:
     pool = state.pools[x.pool]
-    request = fl.taken(state, pool, x.request_id)
+    request, how = fl.taken(state, pool, x), x.state
     _drop_lease(state, pool, request)
-    cancelled = x.state is _CANCELLED
-    _end_in_flight(state, pool, request, x.state, request.cancel_reason if cancelled else x.error)
+    reason = request.cancel_reason if how is _CANCELLED else x.error
+    _end_in_flight(state, pool, request, how, reason)
 
 
 def _end_in_flight(
@@ -320,7 +317,7 @@ def _dead_letter_dropped(state: State, x: d.DeadLetterDropped) -> None:
 
 _FOLD: Final[dict[type[Any], Callable[[State, Any], None]]] = {
     d.LogOpened: fc.log_opened,
-    d.Recovered: _recovered,
+    d.Recovered: fc.recovered,
     d.PoolConfigured: fc.pool_configured,
     d.PoolDeleted: fc.pool_deleted,
     d.UserConfigured: fc.user_configured,

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import Any, Final
 
 from scheduler_service.core.backlog import OUT
-from scheduler_service.core.decisions import RequestState
+from scheduler_service.core.decisions import Completed, Dispatched, RequestState
 from scheduler_service.core.gone import Gone
 from scheduler_service.core.held import HeldIndex
 from scheduler_service.core.policy import PredictedClass
@@ -39,13 +39,10 @@ def flow_of(pool: Pool, user_id: str) -> Flow:
     return flow
 
 
-def taken(state: State, pool: Pool, request_id: str) -> Request:
+def taken(state: State, pool: Pool, x: Dispatched | Completed) -> Request:
     """Returns the request of the decision being taken; it is looked up unless it is at hand."""
     request, state.at_hand = state.at_hand, None
-    if request is None:
-        return pool.requests[request_id]
-    assert request.request_id == request_id
-    return request
+    return pool.requests[x.request_id] if request is None else request
 
 
 def quota_holder(pool: Pool, flow: Flow, request: Request) -> Flow | Pool:

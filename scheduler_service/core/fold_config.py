@@ -23,6 +23,18 @@ def log_opened(state: State, x: d.LogOpened) -> None:
     state.config_digest = x.config_digest
 
 
+def recovered(state: State, x: d.Recovered) -> None:
+    """Extends every lease, and the time within which workers must be seen, by the downtime."""
+    for request in state.leases.values():
+        lease = request.lease
+        assert lease is not None
+        lease.expire_ns += x.downtime_ns
+        if lease.hand_over_ns:
+            lease.hand_over_ns += x.downtime_ns
+    for worker in state.workers.values():
+        worker.last_seen_ns += x.downtime_ns
+
+
 def pool_configured(state: State, x: d.PoolConfigured) -> None:
     """Makes a pool, or puts a new policy in force on all that is in it."""
     if x.policy.mode is PoolMode.GATE:

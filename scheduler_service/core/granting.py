@@ -23,6 +23,7 @@ from scheduler_service.core.selection import (
 )
 from scheduler_service.core.state import Pool, State
 
+_DISPATCHED: Final = Dispatched
 _REDELIVERY: Final = Turn.REDELIVERY
 _PROMOTION: Final = Rule.PROMOTION
 _SHORT: Final = PredictedClass.SHORT
@@ -46,6 +47,7 @@ class Ask:
         stalled_by: Request that stalls the pool, once one does.
         passed_redelivery: Pools in which nothing due again suits: no later grant of the call does
             either, since what the worker has free only falls.
+        takes_any: Whether the worker takes any request that asks for no label.
         holdable: Whether any worker could hold requests of a kind: (pool, tokens, class, labels).
     """
 
@@ -61,6 +63,7 @@ class Ask:
         "passed_redelivery",
         "peer",
         "stalled_by",
+        "takes_any",
         "worker",
     )
 
@@ -80,6 +83,7 @@ class Ask:
         self.worker = worker
         self.nonce = nonce
         self.offer = offer
+        self.takes_any = offer.free_tokens < 0 and offer.accepts_short and offer.accepts_long
         self.lease_duration_ns = lease_duration_ns
         self.hand_over = hand_over
         self.idempotency_key = idempotency_key
@@ -136,7 +140,7 @@ def write_grant(
             runner_up, runner_up_meter = frame.smallest_user, frame.smallest
     count, count_after, debt, debt_after = _quota_of(pool, choice)
     expire_ns, hand_over_ns = _lease_times(pool, ask)
-    dispatched = Dispatched(
+    dispatched = _DISPATCHED(
         now_ns,
         pool.name,
         request.request_id,

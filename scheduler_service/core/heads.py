@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from scheduler_service.core.state import Flow
 
+_push: Final = heappush  # compiled, a name that is looked up once
 _SWEPT_ABOVE: Final = 64
 
 
@@ -45,7 +46,7 @@ class Heads:
         known = len(flows)
         flows.setdefault(sequence, flow)
         if len(flows) > known:
-            heappush(self.heap, sequence)
+            _push(self.heap, sequence)
 
     def pop(self) -> None:
         """Removes the first."""

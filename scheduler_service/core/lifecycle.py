@@ -5,10 +5,12 @@ None of it changes a meter (SFQ §2.6, §5.1).
 
 from typing import TYPE_CHECKING, Final
 
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.admission import pool_named
 from scheduler_service.core.backlog import OUT
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.dead_letters import drop_oldest
 from scheduler_service.core.errors import (
     Denied,
@@ -26,11 +28,12 @@ from scheduler_service.core.state import Pool, State
 if TYPE_CHECKING:
     from scheduler_service.core.gone import Gone
 
+_COMPLETED: Final = d.Completed
 _GIVEN_BACK: Final = d.Outcome.GIVEN_BACK
 _OUTCOME_SUCCEEDED: Final = d.Outcome.SUCCEEDED
 _SUCCEEDED: Final = d.RequestState.SUCCEEDED
 _CAP: Final = d.RejoinCause.CAP
-_NEW: Final = c.Existing.NEW
+_NEW: Final = a.Existing.NEW
 _QBA: Final = ClassOrder.QBA
 _AT_PREFILL: Final = AdmissionPoint.PREFILL_COMPLETE
 
@@ -46,7 +49,7 @@ def rejoin_freed(
     record(state, log, d.Rejoined(now_ns, pool.name, user_id, cause, flow.meter, after))
 
 
-def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
+def complete(state: State, x: Complete, log: list[d.Decision]) -> a.Finished:
     """Ends a lease as its worker says; a repeat gets the first answer.
 
     Raises:
@@ -75,7 +78,7 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
         state_now = d.RequestState.REDELIVERY
         if request.request_id in pool.gone:
             state_now = pool.gone[request.request_id].state
-        return c.Finished(name, request.request_id, state_now, _NEW)
+        return a.Finished(name, request.request_id, state_now, _NEW)
     if request.cancel_reason:
         how = d.RequestState.CANCELLED
     elif outcome is _OUTCOME_SUCCEEDED:
@@ -86,7 +89,7 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
     record_of(
         state,
         log,
-        d.Completed(
+        _COMPLETED(
             now_ns,
             name,
             request.request_id,
@@ -107,23 +110,23 @@ def complete(state: State, x: c.Complete, log: list[d.Decision]) -> c.Finished:
         request,
     )
     rejoin_freed(state, pool, request.user_id, _CAP, now_ns, log)
-    return c.Finished(name, request.request_id, how, _NEW)
+    return a.Finished(name, request.request_id, how, _NEW)
 
 
-def _complete_late(state: State, x: c.Complete) -> c.Finished:
+def _complete_late(state: State, x: Complete) -> a.Finished:
     """Answers a call on a lease that has ended: the first answer, or why it changes nothing."""
     past = _known_old_lease(state, x.lease_id)
     name, request_id = past.pool, past.request_id
     pool = state.pools[name]
     gone = pool.gone.get(request_id)
     if gone is not None and gone.lease_id == x.lease_id:
-        return c.Finished(name, request_id, gone.state, c.Existing.REPEATED)
+        return a.Finished(name, request_id, gone.state, a.Existing.REPEATED)
     known = pool.requests.get(request_id) or gone
     if known is not None and x.lease_id in known.given_back:
         dead = pool.dead.get(request_id)
         ended_it = dead is not None and dead.old_leases[-1] == x.lease_id
         how = d.RequestState.DEAD_LETTERED if ended_it else d.RequestState.REDELIVERY
-        return c.Finished(name, request_id, how, c.Existing.REPEATED)
+        return a.Finished(name, request_id, how, a.Existing.REPEATED)
     raise _late(pool, request_id, x.lease_id)
 
 
@@ -258,21 +261,21 @@ def _count_prefill(
     )
 
 
-def renew(state: State, x: c.RenewLease, log: list[d.Decision]) -> tuple[c.Renewed, ...]:
+def renew(state: State, x: c.RenewLease, log: list[d.Decision]) -> tuple[a.Renewed, ...]:
     """Extends each lease by itself; one that cannot be extended spoils no other."""
     answers = []
     prefilled = set(x.prefill_complete)
     for lease_id in dict.fromkeys((*x.lease_ids, *x.prefill_complete)):
         request = state.leases.get(lease_id)
         if request is None:
-            answers.append(c.Renewed(lease_id, _renewal_problem(state, lease_id)))
+            answers.append(a.Renewed(lease_id, _renewal_problem(state, lease_id)))
             continue
         lease = request.lease
         assert lease is not None
         name = lease.pool
         pool = state.pools[name]
         if x.worker and lease.worker and x.worker != lease.worker:
-            answers.append(c.Renewed(lease_id, "LEASE_OF_OTHER_WORKER"))
+            answers.append(a.Renewed(lease_id, "LEASE_OF_OTHER_WORKER"))
             continue
         if lease_id in prefilled:
             _count_prefill(state, pool, request, x.now_ns, log)
@@ -283,7 +286,9 @@ def renew(state: State, x: c.RenewLease, log: list[d.Decision]) -> tuple[c.Renew
                 x.now_ns, name, request.request_id, lease_id, expire_ns, request.user_id
             )
             record(state, log, renewed)
-        answers.append(c.Renewed(lease_id, "", expire_ns, bool(request.cancel_reason)))
+        answers.append(
+            a.Renewed(lease_id, "", expire_ns, cancel_requested=bool(request.cancel_reason))
+        )
     return tuple(answers)
 
 
@@ -294,7 +299,7 @@ def _renewal_problem(state: State, lease_id: str) -> str:
     return _late(state.pools[known.pool], known.request_id, lease_id).reason
 
 
-def cancel(state: State, x: c.Cancel, log: list[d.Decision]) -> c.Finished:
+def cancel(state: State, x: c.Cancel, log: list[d.Decision]) -> a.Finished:
     """Ends a waiting request at once; a leased one ends when its worker or lease lets go.
 
     Raises:
@@ -311,14 +316,14 @@ def cancel(state: State, x: c.Cancel, log: list[d.Decision]) -> c.Finished:
                 pool=x.pool,
                 requestId=x.request_id,
             )
-        return c.Finished(x.pool, x.request_id, gone.state, c.Existing.REPEATED)
+        return a.Finished(x.pool, x.request_id, gone.state, a.Existing.REPEATED)
     if request.state is d.RequestState.LEASED:
-        existing = c.Existing.REPEATED if request.cancel_reason else _NEW
+        existing = a.Existing.REPEATED if request.cancel_reason else _NEW
         if not request.cancel_reason:
             wanted = d.CancelRequested(
                 x.now_ns, x.pool, x.request_id, x.reason, x.peer, request.user_id
             )
             record(state, log, wanted)
-        return c.Finished(x.pool, x.request_id, d.RequestState.LEASED, existing)
+        return a.Finished(x.pool, x.request_id, d.RequestState.LEASED, existing)
     end(state, pool, request, d.RequestState.CANCELLED, x.reason, x.now_ns, log, x.peer)
-    return c.Finished(x.pool, x.request_id, d.RequestState.CANCELLED, _NEW)
+    return a.Finished(x.pool, x.request_id, d.RequestState.CANCELLED, _NEW)

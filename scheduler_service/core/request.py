@@ -237,3 +237,9 @@ class Request:
         self.last_error: str = ""
         self.old_leases: tuple[str, ...] = ()
         self.given_back: tuple[str, ...] = ()
+
+    @property
+    def held_lease(self) -> Lease:
+        """Its live lease; there must be one."""
+        assert self.lease is not None
+        return self.lease

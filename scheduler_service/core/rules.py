@@ -29,6 +29,7 @@ class Rules:
         "class_order",
         "hand_over_ns",
         "lease_duration_ns",
+        "max_in_flight_per_user",
         "max_leases_per_worker",
         "max_passes",
         "overtake_slack_micros",
@@ -54,6 +55,7 @@ class Rules:
         self.aging_quantile_bp: int = policy.aging_quantile_bp
         self.aging_min_sample: int = policy.aging_min_sample
         self.admission_point: AdmissionPoint = policy.admission_point
+        self.max_in_flight_per_user: int = policy.max_in_flight_per_user
         self.max_passes: int = policy.max_passes
         self.overtake_slack_micros: int = policy.overtake_slack_micros
         self.lease_duration_ns: int = policy.lease_duration_ns

@@ -16,11 +16,13 @@ If the command is refused (a `SchedulerError`), what 1 and 2 decided stands and 
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from scheduler_service.core import admin, admission, dead_letters, lifecycle
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.dispatch import grant_next
 from scheduler_service.core.errors import WrongState
 from scheduler_service.core.expiry import fire_due
@@ -30,6 +32,7 @@ from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool, State
 from scheduler_service.core.timers import next_due
 
+_RECOVER: Final = c.Recover
 _NONE: Final = d.EmptyReason.NONE
 
 _ANY: Final = d.Offer()
@@ -51,20 +54,23 @@ def apply(state: State, command: c.Command, log: list[d.Decision]) -> Any:
     """
     now_ns = command.now_ns
     assert now_ns >= state.now_ns, "time went back"
-    if type(command) is c.Recover:
+    kind = type(command)
+    if kind is _RECOVER:
         # Before any timer: a lease that fell due while nobody could renew it has not ended.
-        record(state, log, d.Recovered(now_ns, command.downtime_ns))
+        record(state, log, d.Recovered(now_ns, cast("c.Recover", command).downtime_ns))
     due_ns = next_due(state)
     if due_ns is not None and due_ns <= now_ns:
         fire_due(state, now_ns, log)
     try:
-        return _HANDLERS[type(command)](state, command, log)
+        if isinstance(command, Complete):  # the most frequent: compiled, no table is asked
+            return lifecycle.complete(state, command, log)
+        return _HANDLERS[kind](state, command, log)
     finally:
         for name in state.gates:
             _grant_gate(state, state.pools[name], command, log)
 
 
-def next_dispatch(state: State, x: c.NextDispatch, log: list[d.Decision]) -> c.Dispatches:
+def next_dispatch(state: State, x: c.NextDispatch, log: list[d.Decision]) -> a.Dispatches:
     """Grants up to `max_dispatches` requests, in rotation over the pools named.
 
     Raises:
@@ -88,13 +94,15 @@ def next_dispatch(state: State, x: c.NextDispatch, log: list[d.Decision]) -> c.D
         idempotency_key=x.idempotency_key,
         peer=x.peer,
     )
+    asked = x.max_dispatches
     limit = min(pool.rules.max_leases_per_worker for pool in pools)
     if x.offer.max_leases:
         limit = min(limit, x.offer.max_leases)
-    granted: list[c.Grant] = []
+    counted = offer.free_tokens >= 0
+    granted: list[Request] = []
     reason = _NONE
     turn = 0
-    while len(granted) < x.max_dispatches:
+    while len(granted) < asked:
         if worker.draining or worker.leases >= limit:
             full = d.EmptyReason.LEASES_FULL
             reason = d.EmptyReason.DRAINING if worker.draining else full
@@ -105,16 +113,16 @@ def next_dispatch(state: State, x: c.NextDispatch, log: list[d.Decision]) -> c.D
         pool = pools[turn]
         found = grant_next(state, pool, ask, log)
         if isinstance(found, Request):
-            granted.append(_grant_of(pool.name, found))
+            granted.append(found)
             turn += 1
-            if ask.offer.free_tokens >= 0:
+            if counted:
                 _take_tokens(ask, found.kv_tokens)
         else:
             reason = _weightier(reason, found)
             del pools[turn]
-    if len(granted) == x.max_dispatches:
+    if len(granted) == asked:
         reason = _NONE
-    return c.Dispatches(tuple(granted), reason, ask.stalled_by)
+    return a.Dispatches(tuple(granted), reason, ask.stalled_by)
 
 
 def _pulled_pool(state: State, name: str) -> Pool:
@@ -143,23 +151,14 @@ def _weightier(first: d.EmptyReason, second: d.EmptyReason) -> d.EmptyReason:
     return first
 
 
-def _grant_of(pool: str, request: Request) -> c.Grant:
-    lease = request.lease
-    assert lease is not None
-    return c.Grant(lease.dispatch_sequence, pool, request, lease)
-
-
-def _repeated(state: State, x: c.NextDispatch) -> c.Dispatches | None:
+def _repeated(state: State, x: c.NextDispatch) -> a.Dispatches | None:
     """Returns the live leases that an earlier call with the same key was granted."""
     known = state.keys.get((x.worker, x.idempotency_key))
     if known is None:
         return None
-    granted = []
-    for name, _, lease_id in known:
-        request = state.leases.get(lease_id)
-        if request is not None:
-            granted.append(_grant_of(name, request))
-    return c.Dispatches(tuple(granted), _NONE, "", c.Existing.REPEATED)
+    live = (state.leases.get(lease_id) for _, _, lease_id in known)
+    granted = tuple(request for request in live if request is not None)
+    return a.Dispatches(granted, _NONE, "", a.Existing.REPEATED)
 
 
 def _see_worker(
@@ -232,7 +231,7 @@ def _open_log(state: State, x: c.OpenLog, log: list[d.Decision]) -> None:
 _HANDLERS: Final[dict[type[c.Command], Callable[[State, Any, list[d.Decision]], Any]]] = {
     c.Enqueue: admission.enqueue,
     c.NextDispatch: next_dispatch,
-    c.Complete: lifecycle.complete,
+    Complete: lifecycle.complete,
     c.RenewLease: lifecycle.renew,
     c.Cancel: lifecycle.cancel,
     c.Requeue: dead_letters.requeue,

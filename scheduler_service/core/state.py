@@ -190,6 +190,11 @@ class Pool:
         self.policy_digest = policy_digest
         self.rules = Rules(policy)
 
+    @property
+    def may_hold_back(self) -> bool:
+        """Whether a cap or a pause of its own may hold any user back."""
+        return bool(self.settings) or self.rules.max_in_flight_per_user > 0
+
 
 @final
 @mypyc_attr(acyclic=True)

@@ -91,7 +91,10 @@ class ReferenceSample:
             level_bp: Level in basis points, 1 … 10,000.  The sample must not be empty.
         """
         ordered = self._ordered
-        return ordered[-(-level_bp * len(ordered) // 10_000) - 1]
+        rank = (level_bp * len(ordered) + 9_999) // 10_000
+        if isinstance(ordered, list):  # compiled, its item is taken without a call
+            return ordered[rank - 1]
+        return ordered[rank - 1]
 
     def dump(self) -> list[int]:
         """Returns the entries in order of arrival."""

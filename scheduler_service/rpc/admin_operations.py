@@ -2,6 +2,7 @@
 
 from fairsched.v1 import admin_service_pb2 as pb
 from scheduler_service.app.limits import MAX_WAIT_NS_MIN
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.errors import Unknown, WrongState
@@ -95,7 +96,7 @@ class AdminOperations(AdminDesk):
         """
         pool = self._dead_letter(x, caller)
         engine = self.engine
-        answer: c.Finished = engine.apply(
+        answer: a.Finished = engine.apply(
             c.Requeue(
                 **self.stamp(caller),
                 pool=pool.name,

@@ -1,16 +1,18 @@
 """Granted requests on their way to a worker.
 
 The messages are written in the turn of the grant, when the state shows it; payloads are fetched
-with the commit that makes the grant durable; the time left on a lease is filled in when the answer
-is sent.
+with the commit that makes the grant durable.  The time left on a lease is filled in when the answer
+is sent, and with it all that many dispatches of an answer have in common: it is encoded once and
+merged in, for what it takes to set one field.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.engine import Engine
-from scheduler_service.core import commands as c
+from scheduler_service.core import answers as a
 from scheduler_service.rpc import convert
 
 if TYPE_CHECKING:
@@ -19,9 +21,14 @@ if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
     from scheduler_service.app.ports import Payload
+    from scheduler_service.core.decisions import Rule, Turn
+    from scheduler_service.core.policy import PredictedClass
+    from scheduler_service.core.request import Request
 
     _Field = RepeatedCompositeFieldContainer[pb.Dispatch]
+    _Kind = tuple[str, int, PredictedClass, Rule, Turn, bool]
 
+_KINDS_MAX = 1024
 DISPATCH_BYTES = 1 << 20
 """Payloads and metadata of one message of a session, roughly; larger deliveries are split."""
 
@@ -38,34 +45,38 @@ class Delivery:
         lease_ids: Their leases.
     """
 
-    __slots__ = ("_engine", "_expire_ns", "_messages", "_payloads", "lease_ids")
+    __slots__ = ("_engine", "_expire_ns", "_kinds", "_messages", "_payloads", "lease_ids")
 
-    def __init__(self, engine: Engine, answer: c.Dispatches, into: "_Field") -> None:
+    def __init__(self, engine: Engine, answer: a.Dispatches, into: "_Field") -> None:
         self._engine = engine
         self.lease_ids: list[str] = []
         self._messages: list[pb.Dispatch] = []
+        self._kinds: list[_Kind] = []
         self._expire_ns: list[int] = []
         self._payloads: list[tuple[pb.Dispatch, asyncio.Future[Payload | None]]] = []
-        for grant in answer.granted:
-            self._add(grant, into.add())
+        for request in answer.granted:
+            self._add(request, into.add())
 
-    def _add(self, grant: c.Grant, message: pb.Dispatch) -> None:
-        request, lease = grant.request, grant.lease
-        message.sequence = grant.sequence
+    def _add(self, request: "Request", message: pb.Dispatch) -> None:
+        lease = request.held_lease
+        message.sequence = lease.dispatch_sequence
         message.request_id = request.request_id
         message.user_id = request.user_id
-        message.pool = grant.pool
         message.lease_id = lease.lease_id
-        message.attempt = request.attempts
         message.cost = request.cost
-        message.predicted_class = convert.number(request.predicted_class)
-        message.rule = convert.number(request.rule)
-        message.turn = convert.number(lease.turn)
-        if request.caller_bound:
-            message.caller_bound = True
         self._messages.append(message)
         self.lease_ids.append(lease.lease_id)
         self._expire_ns.append(lease.expire_ns)
+        self._kinds.append(
+            (
+                lease.pool,
+                request.attempts,
+                request.predicted_class,
+                request.rule,
+                lease.turn,
+                request.caller_bound,
+            )
+        )
         if self._engine.has_payload(request.sequence):
             self._payloads.append((message, self._engine.fetch(request.sequence)))
 
@@ -91,11 +102,18 @@ class Delivery:
                 message.payload = payload.payload
                 message.metadata.update(convert.unpack_metadata(payload.metadata))
         now_ns = self._engine.now_ns()
+        encoded: dict[_Kind, bytes] = {}
         left, left_until_ns = b"", -1
-        for message, expire_ns in zip(self._messages, self._expire_ns, strict=True):
+        for message, kind, expire_ns in zip(
+            self._messages, self._kinds, self._expire_ns, strict=True
+        ):
             if expire_ns != left_until_ns:
                 left, left_until_ns = _lease_duration(expire_ns, now_ns), expire_ns
-            message.MergeFromString(left)
+                encoded.clear()
+            common = encoded.get(kind)
+            if common is None:
+                common = encoded[kind] = _encoded(kind) + left
+            message.MergeFromString(common)
 
     def trim(self, dispatches: "_Field", bytes_max: int) -> list[str]:
         """Takes out what would make a message larger than `bytes_max`, but never the first.
@@ -126,8 +144,22 @@ class Delivery:
             future.cancel()
 
 
+@lru_cache(maxsize=_KINDS_MAX)
+def _encoded(kind: "_Kind") -> bytes:
+    """Returns a dispatch of nothing but its kind, encoded."""
+    pool, attempt, predicted_class, rule, turn, caller_bound = kind
+    return pb.Dispatch(
+        pool=pool,
+        attempt=attempt,
+        predicted_class=convert.number(predicted_class),
+        rule=convert.number(rule),
+        turn=convert.number(turn),
+        caller_bound=caller_bound,
+    ).SerializeToString()
+
+
 def _lease_duration(expire_ns: int, now_ns: int) -> bytes:
-    """Returns a dispatch of nothing but the time left, encoded: merging it in is cheapest."""
+    """Returns a dispatch of nothing but the time left, encoded: put behind another, it adds it."""
     left = convert.time_left(expire_ns, now_ns)
     return pb.Dispatch(lease_duration=left).SerializeToString()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.application import Application
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core.decisions import RequestState
 from scheduler_service.core.policy import PoolMode
@@ -178,7 +179,7 @@ class Follower:
         now_ns = engine.now_ns()
         if now_ns + duration_ns <= expire_ns:
             return expire_ns
-        renewed: tuple[c.Renewed, ...] = engine.apply(
+        renewed: tuple[a.Renewed, ...] = engine.apply(
             c.RenewLease(
                 now_ns=now_ns,
                 nonce=engine.nonce(),

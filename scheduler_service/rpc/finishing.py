@@ -16,7 +16,9 @@ from scheduler_service.app.limits import (
     REASON_BYTES_MAX,
     TOKENS_MAX,
 )
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.decisions import Outcome
 from scheduler_service.core.errors import InvalidCommand, SchedulerError, Unknown
 from scheduler_service.core.flows import old_lease
@@ -29,7 +31,7 @@ from scheduler_service.rpc.validate import Checks, is_id
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
-_REPEATED: Final = c.Existing.REPEATED
+_REPEATED: Final = a.Existing.REPEATED
 
 _OUTCOMES: Final = {int(value): value for value in Outcome}
 _NOT_STATED: Final = -1
@@ -120,7 +122,7 @@ class Finishing:
         """Ends the leases of several messages, in one go, each by itself."""
         engine = self._engine
         now_ns = engine.now_ns()
-        commands: list[c.Complete] = []
+        commands: list[Complete] = []
         bad: dict[int, SchedulerError] = {}
         place = 0
         for message in messages:
@@ -138,18 +140,23 @@ class Finishing:
                 index += 1
                 place += 1
             message.count = index
-        answers = iter(engine.apply_all(commands) if commands else ())
-        place = 0
+        answers = engine.apply_all(commands) if commands else []
+        place = at = 0
         for message in messages:
             add = message.results.add
             for _ in range(message.count):
                 result = add()
-                answer = (bad.get(place) if bad else None) or next(answers)
-                place += 1
-                if isinstance(answer, SchedulerError):
-                    result.error.CopyFrom(self.item_error("Complete", answer))
+                answer: a.Finished | SchedulerError
+                if bad and place in bad:
+                    answer = bad[place]
                 else:
+                    answer = answers[at]
+                    at += 1
+                place += 1
+                if isinstance(answer, a.Finished):
                     _tell_finished(answer, result.response)
+                else:
+                    result.error.CopyFrom(self.item_error("Complete", answer))
 
     def _check(self, x: pb.CompleteRequest, path: str) -> None:
         checks = Checks(path)
@@ -170,7 +177,7 @@ class Finishing:
         session_id: str,
         now_ns: int,
         index: int | None,
-    ) -> c.Complete:
+    ) -> Complete:
         """Returns the command of a completion; checks all of it by name where a field is unusual.
 
         Args:
@@ -196,7 +203,7 @@ class Finishing:
             prompt = _NOT_STATED
         if not output and not usage.HasField("output_tokens"):
             output = _NOT_STATED
-        return c.Complete(
+        return Complete(
             now_ns=now_ns,
             nonce=engine.gate_nonce(),
             peer=caller.name,
@@ -246,7 +253,7 @@ class Finishing:
         caller.require_pool(x.pool)
         self.require_request(caller, x.pool, x.request_id)
         engine = self._engine
-        done: c.Finished = engine.apply(
+        done: a.Finished = engine.apply(
             c.Cancel(
                 now_ns=engine.now_ns(),
                 nonce=engine.gate_nonce(),
@@ -312,7 +319,7 @@ class Finishing:
         return status.item_error(error, self._runtime.retry_seconds(error))
 
 
-def _tell_finished(done: c.Finished, answer: pb.CompleteResponse) -> None:
+def _tell_finished(done: a.Finished, answer: pb.CompleteResponse) -> None:
     """Writes what became of a lease into its answer."""
     answer.pool = done.pool
     answer.request_id = done.request_id

@@ -25,6 +25,7 @@ from scheduler_service.app.limits import (
     TOKENS_MAX,
 )
 from scheduler_service.app.ports import Payload
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core.admission import pool_named
 from scheduler_service.core.decisions import RequestState
@@ -37,7 +38,7 @@ from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.user_ids import UserIdMode, UserIds
 from scheduler_service.rpc.validate import Checks
 
-_REPEATED: Final = c.Existing.REPEATED
+_REPEATED: Final = a.Existing.REPEATED
 _WAITING: Final = RequestState.WAITING
 _BY_CALLER: Final = CostSource.CALLER
 _SHORT: Final = PredictedClass.SHORT
@@ -166,7 +167,7 @@ class Intake:
         payload = None
         if fields.payload or fields.metadata:
             payload = Payload(fields.payload, fields.metadata)
-        answer: c.Accepted = engine.apply(command, payload)
+        answer: a.Accepted = engine.apply(command, payload)
         self._answer(pool, fields.request_id, answer, message)
 
     def _fields(self, x: pb.EnqueueRequest, caller: Identity, checks: Checks) -> Fields:
@@ -259,7 +260,7 @@ class Intake:
         )
 
     def _answer(
-        self, pool: Pool, request_id: str, answer: c.Accepted, message: pb.EnqueueResponse
+        self, pool: Pool, request_id: str, answer: a.Accepted, message: pb.EnqueueResponse
     ) -> None:
         """Writes the answer about a request, with the outlook of now."""
         message.sequence = answer.sequence

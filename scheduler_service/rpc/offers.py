@@ -7,9 +7,9 @@ import msgspec
 from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.limits import ENUMS_MAX, LABELS_MAX, TOKENS_MAX
-from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.policy import PredictedClass
+from scheduler_service.core.request import Request
 from scheduler_service.rpc import convert
 from scheduler_service.rpc.validate import Checks
 
@@ -48,13 +48,13 @@ class RunningOffer:
             self._taken.clear()
         self.now = convert.offer_from(message, self.now)
 
-    def take(self, grants: Iterable[c.Grant]) -> None:
+    def take(self, granted: Iterable[Request]) -> None:
         """Takes note of what it was given."""
         if self.now.free_tokens < 0:
             return
-        for grant in grants:
-            tokens = grant.request.kv_tokens
-            self._taken[grant.lease.lease_id] = tokens
+        for request in granted:
+            tokens = request.kv_tokens
+            self._taken[request.held_lease.lease_id] = tokens
             self._set_free(max(self.now.free_tokens - tokens, 0))
 
     def give(self, completions: Iterable[pb.CompleteRequest]) -> None:

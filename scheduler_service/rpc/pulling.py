@@ -29,6 +29,7 @@ from scheduler_service.app.limits import (
 )
 from scheduler_service.app.waiters import Parked
 from scheduler_service.app.workers import SESSION_PREFIX, give_back
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.admission import pool_named
@@ -44,7 +45,7 @@ from scheduler_service.rpc.validate import Checks
 if TYPE_CHECKING:
     from scheduler_service.core.state import Worker
 
-_REPEATED = c.Existing.REPEATED
+_REPEATED = a.Existing.REPEATED
 _GATE = PoolMode.GATE
 
 _NO_OFFER = decision_pb2.Offer()
@@ -112,14 +113,14 @@ class _Wait:
         self._app = app
         self._reply = reply
         self._loop = asyncio.get_running_loop()
-        self._result: asyncio.Future[tuple[c.Dispatches, Delivery] | None]
+        self._result: asyncio.Future[tuple[a.Dispatches, Delivery] | None]
         self._result = self._loop.create_future()
         self._parked = Parked(
             template.worker, template.pools, template.offer, command, self._granted, self._refused
         )
         app.waiters.park(self._parked)
 
-    def _granted(self, answer: c.Dispatches) -> None:
+    def _granted(self, answer: a.Dispatches) -> None:
         self.delivery = Delivery(self._app.engine, answer, self._reply.dispatches)
         # A call may have been cancelled earlier in this turn; whoever waited for it gives back.
         if not self._result.done():
@@ -134,7 +135,7 @@ class _Wait:
         if not self._result.done():
             self._result.set_result(None)
 
-    async def result(self, wait_ns: int) -> tuple[c.Dispatches, Delivery] | None:
+    async def result(self, wait_ns: int) -> tuple[a.Dispatches, Delivery] | None:
         """Returns what was granted, or nothing when the time is over.
 
         Raises:
@@ -182,7 +183,7 @@ class Pulling:
         """
         pull = self._read(x, caller)
         app = self._app
-        answer: c.Dispatches = app.engine.apply(self._command(pull))
+        answer: a.Dispatches = app.engine.apply(self._command(pull))
         app.presence.sign(pull.key)
         app.blocked.misfits.asked(pull.key, pull.template.pools, answer)
         repeated = answer.existing is _REPEATED
@@ -267,8 +268,8 @@ class Pulling:
         )
 
     async def _parked(
-        self, pull: _Pull, empty: c.Dispatches, wait_ns: int, reply: pb.NextDispatchResponse
-    ) -> tuple[c.Dispatches, Delivery]:
+        self, pull: _Pull, empty: a.Dispatches, wait_ns: int, reply: pb.NextDispatchResponse
+    ) -> tuple[a.Dispatches, Delivery]:
         """Waits for the first request; to be called in the turn that found nothing."""
         app = self._app
         wait = _Wait(app, pull.template, lambda: self._command(pull), reply)
@@ -287,7 +288,7 @@ class Pulling:
     async def _send(
         self,
         pull: _Pull,
-        answer: c.Dispatches,
+        answer: a.Dispatches,
         delivery: Delivery,
         reply: pb.NextDispatchResponse,
     ) -> None:
@@ -317,7 +318,7 @@ class Pulling:
             give_back(self._app.engine, delivery.lease_ids)
 
 
-def stalled_by(app: Application, pools: Sequence[str], key: str, answer: c.Dispatches) -> str:
+def stalled_by(app: Application, pools: Sequence[str], key: str, answer: a.Dispatches) -> str:
     """Returns the request that waits for room, if the answer says that there is one."""
     state = app.engine.state
     if answer.empty_reason is d.EmptyReason.STALLED_BY:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.application import Application
 from scheduler_service.app.limits import BATCH_MAX
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core.errors import SchedulerError, Superseded
 from scheduler_service.rpc import convert, status
@@ -58,10 +59,10 @@ class Renewing:
         good = [item for item in items if refused[item.lease_id] is None]
         engine = self._app.engine
         now_ns = engine.now_ns()
-        answers: dict[str, c.Renewed] = {}
+        answers: dict[str, a.Renewed] = {}
         if good:
             done = pb.PROGRESS_PREFILL_COMPLETE
-            renewed: tuple[c.Renewed, ...] = engine.apply(
+            renewed: tuple[a.Renewed, ...] = engine.apply(
                 c.RenewLease(
                     now_ns=now_ns,
                     nonce=engine.nonce(),

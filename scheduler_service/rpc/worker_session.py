@@ -17,6 +17,7 @@ from scheduler_service.app.application import Application
 from scheduler_service.app.limits import BATCH_MAX
 from scheduler_service.app.waiters import Parked
 from scheduler_service.app.workers import give_back, lost_leases
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import SchedulerError, Superseded
@@ -222,7 +223,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         """Asks for as much as there are credits, a batch a turn; waits for the rest."""
         self._unpark()
         asked = min(self._credits, BATCH_MAX)
-        answer: c.Dispatches = self.app.engine.apply(self._command(asked))
+        answer: a.Dispatches = self.app.engine.apply(self._command(asked))
         self.app.blocked.misfits.asked(self._key, self._pools, answer)
         self._answered(answer)
         if len(answer.granted) < asked:
@@ -240,7 +241,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
             self.end(error)
         self.wake()
 
-    def _answered(self, answer: c.Dispatches) -> None:
+    def _answered(self, answer: a.Dispatches) -> None:
         news = self._news
         if answer.granted:
             self._offer.take(answer.granted)
@@ -254,7 +255,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
             news.reply.stalled_request_id = stalled_by(self.app, self._pools, self._key, answer)
             news.any = news.any or answer.empty_reason is not _NONE
 
-    def _park(self, answer: c.Dispatches) -> None:
+    def _park(self, answer: a.Dispatches) -> None:
         if answer.empty_reason is _DRAINING:
             return
         self._parked = Parked(
@@ -273,7 +274,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
             self.app.waiters.unpark(self._parked)
             self._parked = None
 
-    def _granted(self, answer: c.Dispatches) -> None:
+    def _granted(self, answer: a.Dispatches) -> None:
         """Takes what was granted while the stream waited, in the turn of the grant."""
         self._parked = None
         self._answered(answer)
@@ -283,7 +284,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
             self._park(answer)
         self.wake()
 
-    def _missed(self, answer: c.Dispatches) -> None:
+    def _missed(self, answer: a.Dispatches) -> None:
         """Takes note of why a stream that waits got nothing."""
         self._answered(answer)
         self.wake()

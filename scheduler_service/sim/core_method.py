@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.policy import (
     PRESETS,
     AdmissionPoint,
@@ -199,12 +201,12 @@ class CoreMethod:
                 hand_over=self.terms.hand_over,
             )
         )
-        assert isinstance(answer, c.Dispatches)
+        assert isinstance(answer, a.Dispatches)
         if not answer.granted:
             return NOTHING if answer.empty_reason in _NOTHING_WAITS else STALLED
-        grant = answer.granted[0]
-        request = int(grant.request.request_id)
-        self.leases[request] = grant.lease.lease_id
+        granted = answer.granted[0]
+        request = int(granted.request_id)
+        self.leases[request] = granted.held_lease.lease_id
         self.waiting -= 1
         log = self._log
         if log.start_ns[request] >= 0:
@@ -212,7 +214,7 @@ class CoreMethod:
             return request
         log.start_ns[request] = now_ns
         log.order.append(request)
-        if grant.request.rule in _OUT_OF_ORDER:
+        if granted.rule in _OUT_OF_ORDER:
             log.promoted.add(request)
         if self._charged:
             self._note_slack(request)
@@ -241,7 +243,7 @@ class CoreMethod:
     def complete(self, request: int, now_ns: int) -> None:
         """Applies `Complete`."""
         self.apply(
-            c.Complete(
+            Complete(
                 now_ns=now_ns,
                 lease_id=self.leases[request],
                 outcome=d.Outcome.SUCCEEDED,

@@ -20,6 +20,7 @@ import msgspec
 
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.policy import (
     SECOND_NS,
     PoolMode,
@@ -195,7 +196,7 @@ def replay(logged: Logged, policy: PoolPolicy, weights: dict[str, int]) -> list[
         if ends and (came_ns is None or ends[0][0] <= came_ns):
             now_ns, lease_id = heappop(ends)
             done = d.Outcome.SUCCEEDED
-            apply(state, c.Complete(now_ns=now_ns, lease_id=lease_id, outcome=done), log)
+            apply(state, Complete(now_ns=now_ns, lease_id=lease_id, outcome=done), log)
             free += 1
         else:
             assert came_ns is not None
@@ -231,10 +232,10 @@ def _fill(
         now_ns=now_ns, nonce="s", pools=("p",), worker="w", max_dispatches=free, hand_over=False
     )
     answer = apply(state, ask, log)
-    for grant in answer.granted:
-        index = int(grant.request.request_id)
-        waits[index] = now_ns - grant.request.enqueue_ns
-        heappush(ends, (now_ns + logged.requests[index].service_ns, grant.lease.lease_id))
+    for request in answer.granted:
+        index = int(request.request_id)
+        waits[index] = now_ns - request.enqueue_ns
+        heappush(ends, (now_ns + logged.requests[index].service_ns, request.held_lease.lease_id))
     return len(answer.granted)
 
 

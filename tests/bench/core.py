@@ -21,6 +21,7 @@ import msgspec
 
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.policy import PRESETS, PredictedClass
 from scheduler_service.core.scheduler import apply
 from scheduler_service.core.state import State
@@ -128,9 +129,9 @@ def _drain(state: State, now_ns: int, dispatches: int) -> tuple[list[float], flo
                 head = sha256(head + encode(decision)).digest()
             granted = time.perf_counter()
             stretch_s += granted - began
-            for grant in answer.granted:
-                ended = c.Complete(
-                    now_ns=now_ns, lease_id=grant.lease.lease_id, outcome=d.Outcome.SUCCEEDED
+            for request in answer.granted:
+                ended = Complete(
+                    now_ns=now_ns, lease_id=request.held_lease.lease_id, outcome=d.Outcome.SUCCEEDED
                 )
                 apply(state, ended, log)
             completing_s += time.perf_counter() - granted

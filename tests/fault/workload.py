@@ -10,8 +10,10 @@ from hashlib import sha256
 
 from scheduler_service.app.chain import GroupBuilder
 from scheduler_service.app.ports import Group, Payload, Position
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.errors import SchedulerError
 from scheduler_service.core.policy import PRESETS, PredictedClass
 from scheduler_service.core.scheduler import apply
@@ -75,8 +77,8 @@ class Workload:
                 answer = apply(self.state, command, log)
             except SchedulerError:
                 answer = None
-            if isinstance(answer, c.Dispatches):
-                self._leases += [grant.lease.lease_id for grant in answer.granted]
+            if isinstance(answer, a.Dispatches):
+                self._leases += [request.held_lease.lease_id for request in answer.granted]
             if log:
                 return self._step(before, log, payload)
 
@@ -110,7 +112,7 @@ class Workload:
         if draw < 0.95 and self._leases:
             lease_id = self._leases.pop(rng.randrange(len(self._leases)))
             outcome = rng.choice([d.Outcome.SUCCEEDED, d.Outcome.SUCCEEDED, d.Outcome.GIVEN_BACK])
-            return c.Complete(now_ns=self.now_ns, lease_id=lease_id, outcome=outcome), None
+            return Complete(now_ns=self.now_ns, lease_id=lease_id, outcome=outcome), None
         return c.Cancel(
             now_ns=self.now_ns, pool=POOL, request_id=f"r{rng.randrange(1, self._count + 1)}"
         ), None

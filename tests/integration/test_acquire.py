@@ -9,8 +9,8 @@ import pytest_asyncio
 from fairsched.v1 import admin_service_pb2, decision_pb2, policy_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app import codec
-from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core.completion import Complete
 from scheduler_service.rpc.identity import EVERYBODY
 from scheduler_service.rpc.scheduler_servicer import Desks
 from tests.support.live import GIVEN_BACK, POOL, refused, running, seconds
@@ -101,7 +101,7 @@ class TestGate:
         call = asyncio.ensure_future(desks.acquiring.acquire(request, _DeafContext(), EVERYBODY))
         await asyncio.sleep(0)
         stamp = {"now_ns": gate.engine.now_ns(), "nonce": gate.engine.nonce()}
-        ended = c.Complete(**stamp, lease_id=first.lease_id, outcome=d.Outcome.SUCCEEDED)
+        ended = Complete(**stamp, lease_id=first.lease_id, outcome=d.Outcome.SUCCEEDED)
         gate.engine.apply(ended)
         assert len(gate.engine.state.leases) == 1
         for _ in range(10):

@@ -16,6 +16,7 @@ from scheduler_service.app.clock import SystemClock
 from scheduler_service.app.engine import Engine
 from scheduler_service.app.ports import Durability
 from scheduler_service.core import commands as c
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.decisions import Outcome
 from scheduler_service.core.policy import CostSource, PoolPolicy
 from scheduler_service.core.state import State
@@ -56,9 +57,9 @@ async def _write_log(directory: Path) -> None:
                 c.Enqueue(pool=POOL, request_id=f"old-{number}", user_id=user, cost=1, **stamp)
             )
             ask = c.NextDispatch(pools=(POOL,), worker="w", hand_over=False, **stamp)
-            (grant,) = engine.apply(ask).granted
-            lease_id, outcome = grant.lease.lease_id, Outcome.SUCCEEDED
-            engine.apply(c.Complete(lease_id=lease_id, outcome=outcome, **stamp))
+            (request,) = engine.apply(ask).granted
+            lease_id, outcome = request.held_lease.lease_id, Outcome.SUCCEEDED
+            engine.apply(Complete(lease_id=lease_id, outcome=outcome, **stamp))
         await engine.durable()
     await engine.close()
     store.close()

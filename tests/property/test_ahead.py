@@ -56,8 +56,8 @@ class Asked:
         return request, ahead
 
     def dispatch(self):
-        for grant in self.scene.ask().granted:
-            self.scene.finish(grant.request.request_id)
+        for request in self.scene.ask().granted:
+            self.scene.finish(request.request_id)
         self.tell()
 
     def do(self, kind, **fields):

@@ -4,9 +4,11 @@ import msgspec
 import pytest
 from hypothesis import given
 
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core import snapshot
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.errors import Denied, Superseded, Unknown, WrongState
 from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.core.request import OLD_LEASES_MAX
@@ -78,8 +80,8 @@ def test_a_doubled_completion_gets_the_first_answer():
     driver, first = leased()
     answer = driver.complete(first.lease_id)
     again = driver.complete(first.lease_id, d.Outcome.FAILED)
-    assert (answer.state, answer.existing) == (d.RequestState.SUCCEEDED, c.Existing.NEW)
-    assert (again.state, again.existing) == (d.RequestState.SUCCEEDED, c.Existing.REPEATED)
+    assert (answer.state, answer.existing) == (d.RequestState.SUCCEEDED, a.Existing.NEW)
+    assert (again.state, again.existing) == (d.RequestState.SUCCEEDED, a.Existing.REPEATED)
     assert len(driver.of(d.Completed)) == 1
 
 
@@ -197,7 +199,7 @@ def test_a_doubled_give_back_gets_the_first_answer():
     told.append(_given_back(driver, first.lease_id))
 
     redelivery = d.RequestState.REDELIVERY
-    assert told == [(redelivery, c.Existing.NEW)] + [(redelivery, c.Existing.REPEATED)] * 3
+    assert told == [(redelivery, a.Existing.NEW)] + [(redelivery, a.Existing.REPEATED)] * 3
     assert (driver.digest(), len(driver.log)) == (before, records)
 
 
@@ -212,7 +214,7 @@ def test_a_doubled_give_back_that_was_the_last_one_says_so_again():
         driver.complete(first.lease_id)
 
     dead = d.RequestState.DEAD_LETTERED
-    assert told == [(dead, c.Existing.NEW), (dead, c.Existing.REPEATED)]
+    assert told == [(dead, a.Existing.NEW), (dead, a.Existing.REPEATED)]
 
 
 def test_what_is_remembered_of_a_request_given_back_without_end_is_bounded():
@@ -232,7 +234,7 @@ def test_what_is_remembered_of_a_request_given_back_without_end_is_bounded():
     driver.check()
 
     assert held == (OLD_LEASES_MAX,) * 3
-    assert last == (d.RequestState.REDELIVERY, c.Existing.REPEATED)
+    assert last == (d.RequestState.REDELIVERY, a.Existing.REPEATED)
 
 
 def test_a_give_back_is_remembered_as_long_as_its_request():
@@ -274,7 +276,7 @@ def test_a_leased_request_asked_to_cancel_ends_when_its_lease_does():
     assert other.of(d.Ended)[0].state is d.RequestState.CANCELLED
     assert not other.next()
     assert isinstance(
-        other.attempt(other.make(c.Complete, lease_id=lost.lease_id, outcome=d.Outcome.SUCCEEDED)),
+        other.attempt(other.make(Complete, lease_id=lost.lease_id, outcome=d.Outcome.SUCCEEDED)),
         WrongState,
     )
 
@@ -314,7 +316,7 @@ def test_capacity_is_counted_over_leases_not_over_calls():
         driver.enqueue(f"a{number}", "a")
     first = driver.ask(5)
     assert (len(first.granted), first.empty_reason) == (2, d.EmptyReason.LEASES_FULL)
-    driver.complete(first.granted[0].lease.lease_id)
+    driver.complete(first.granted[0].held_lease.lease_id)
     assert len(driver.ask(5).granted) == 1
     own = driver.ask(5, "w2", offer=d.Offer(max_leases=1))
     assert (len(own.granted), own.empty_reason) == (1, d.EmptyReason.LEASES_FULL)
@@ -325,10 +327,10 @@ def test_the_same_key_gets_the_same_leases():
     driver = Driver(SFQ)
     driver.enqueue("a0", "a")
     driver.enqueue("a1", "a")
-    first = driver.ask(1, idempotency_key="k")
+    (first,) = driver.records(driver.ask(1, idempotency_key="k"))
     meter = driver.meter("a")
     again = driver.ask(1, idempotency_key="k")
-    assert again.existing is c.Existing.REPEATED
-    assert [g.lease.lease_id for g in again.granted] == [g.lease.lease_id for g in first.granted]
+    assert again.existing is a.Existing.REPEATED
+    assert driver.records(again) == [first]
     assert driver.meter("a") == meter
     assert len(driver.of(d.Dispatched)) == 1

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import Conflict, LimitReached
@@ -122,7 +123,7 @@ def test_an_id_is_idempotent():
     driver = Driver(SFQ)
     first = driver.enqueue("a0", "a", 3, content_digest=b"1")
     again = driver.enqueue("a0", "a", 3, content_digest=b"1")
-    assert (again.sequence, again.existing) == (first.sequence, c.Existing.REPEATED)
+    assert (again.sequence, again.existing) == (first.sequence, a.Existing.REPEATED)
     with pytest.raises(Conflict):
         driver.enqueue("a0", "a", 4, content_digest=b"2")
     assert len(driver.of(d.Accepted)) == 1
@@ -130,4 +131,4 @@ def test_an_id_is_idempotent():
     driver.complete(driver.of(d.Dispatched)[0].lease_id)
     assert driver.enqueue("a0", "a", 3, content_digest=b"1").state is d.RequestState.SUCCEEDED
     driver.advance(601)
-    assert driver.enqueue("a0", "a", 3, content_digest=b"1").existing is c.Existing.NEW
+    assert driver.enqueue("a0", "a", 3, content_digest=b"1").existing is a.Existing.NEW

@@ -8,7 +8,7 @@ import grpc
 from fairsched.v1 import admin_service_pb2 as admin
 from fairsched.v1 import decision_pb2, policy_pb2
 from scheduler_service.app.waiters import Waiters
-from scheduler_service.core import commands as c
+from scheduler_service.core import answers as a
 from scheduler_service.core import decisions as d
 from scheduler_service.core.policy import SECOND_NS
 from scheduler_service.store.directory import DataDirectory
@@ -261,8 +261,8 @@ async def test_r129_how_long_an_id_is_remembered(service):
         driver.complete(driver.next()[0].lease_id)
     pool = driver.state.pools["pool"]
 
-    assert before.existing is c.Existing.REPEATED
-    assert after.existing is c.Existing.NEW
+    assert before.existing is a.Existing.REPEATED
+    assert after.existing is a.Existing.NEW
     assert len(pool.gone) <= 50
     assert len(driver.state.old_leases) <= 50
 

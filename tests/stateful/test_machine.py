@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core import snapshot
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.policy import SECOND_NS, AdmissionPoint, PoolMode
 from tests.support import watches
 from tests.support.driver import LONG, POOL, SHORT, Driver
@@ -109,7 +110,7 @@ class Everything(RuleBasedStateMachine):
     def complete(self, data, outcome, undelivered):
         lost = undelivered and outcome is d.Outcome.GIVEN_BACK
         lease = data.draw(st.sampled_from(self.leases[-8:]))
-        self.run(c.Complete, lease_id=lease, outcome=outcome, undelivered=lost)
+        self.run(Complete, lease_id=lease, outcome=outcome, undelivered=lost)
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), prefilled=st.booleans())

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.policy import MICRO
 from tests.stateful.tag_oracle import TagOracle
 from tests.support.driver import POOL, Driver
@@ -57,7 +57,7 @@ class TagMachine(RuleBasedStateMachine):
     @rule(data=st.data(), outcome=st.sampled_from([d.Outcome.SUCCEEDED, d.Outcome.FAILED]))
     def complete(self, data, outcome):
         lease = data.draw(st.sampled_from(self.driver.of(d.Dispatched))).lease_id
-        self.driver.attempt(self.driver.make(c.Complete, lease_id=lease, outcome=outcome))
+        self.driver.attempt(self.driver.make(Complete, lease_id=lease, outcome=outcome))
 
     @invariant()
     def virtual_time_and_tags_agree(self):

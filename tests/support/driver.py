@@ -6,8 +6,10 @@ that of the live one.  What a test wants to say about a run it says about `drive
 
 from typing import Any, Protocol
 
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.errors import SchedulerError
 from scheduler_service.core.policy import SECOND_NS, PoolPolicy, PredictedClass
 from scheduler_service.oracle import Difference, Oracle
@@ -119,18 +121,18 @@ class Driver:
         """Asks for requests; returns the dispatch records of the answer."""
         return self.records(self.ask(count, worker, **fields))
 
-    def ask(self, count: int = 1, worker: str = "w", **fields) -> c.Dispatches:
+    def ask(self, count: int = 1, worker: str = "w", **fields) -> a.Dispatches:
         """Asks for requests; returns the whole answer."""
         fields.setdefault("pools", (POOL,))
         return self.do(c.NextDispatch, worker=worker, max_dispatches=count, **fields)
 
-    def records(self, answer: c.Dispatches) -> list[d.Dispatched]:
+    def records(self, answer: a.Dispatches) -> list[d.Dispatched]:
         """The dispatch records that an answer stands for."""
-        return [self.log[grant.sequence - 1] for grant in answer.granted]
+        return [self.log[request.held_lease.dispatch_sequence - 1] for request in answer.granted]
 
     def complete(self, lease_id: str, outcome=d.Outcome.SUCCEEDED, **fields):
         """Ends a lease."""
-        return self.do(c.Complete, lease_id=lease_id, outcome=outcome, **fields)
+        return self.do(Complete, lease_id=lease_id, outcome=outcome, **fields)
 
     def cancel(self, request_id: str, **fields):
         """Cancels a request."""

@@ -8,6 +8,7 @@ from scheduler_service.app.engine import Engine
 from scheduler_service.app.memory import MemoryStore
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.policy import PoolPolicy
 from scheduler_service.core.state import State
 
@@ -54,12 +55,12 @@ class Rig:
         answer = self.do(
             c.NextDispatch, pools=(pool,), worker=worker, max_dispatches=count, hand_over=False
         )
-        return [grant.request.request_id for grant in answer.granted]
+        return [request.request_id for request in answer.granted]
 
     def complete(self, request_id: str, pool: str = "p", **fields: object) -> None:
         lease = self.engine.state.pools[pool].requests[request_id].lease
         fields.setdefault("outcome", d.Outcome.SUCCEEDED)
-        self.do(c.Complete, lease_id=lease.lease_id, **fields)
+        self.do(Complete, lease_id=lease.lease_id, **fields)
 
 
 @asynccontextmanager

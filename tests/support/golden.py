@@ -146,7 +146,7 @@ class Runner:
                 self.superseded[record.request_id] = self.leases[record.request_id]
             self.leases[record.request_id] = record.lease_id
         if answer.existing:
-            yield "repeated " + " ".join(grant.request.request_id for grant in answer.granted)
+            yield "repeated " + " ".join(request.request_id for request in answer.granted)
         elif answer.empty_reason is not d.EmptyReason.NONE:
             yield f"{answer.empty_reason.name} {answer.stalled_by}".rstrip()
 

@@ -27,6 +27,7 @@ from scheduler_service.app.engine import Engine
 from scheduler_service.config import load
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core.completion import Complete
 from scheduler_service.server import Service
 from scheduler_service.server.opening import StoreOpener, open_sqlite
 
@@ -162,8 +163,8 @@ class Live:
         taken = self.engine.apply(
             c.NextDispatch(**stamp, pools=(POOL,), worker="w", max_dispatches=1)
         )
-        lease_id: str = taken.granted[0].lease.lease_id
-        self.engine.apply(c.Complete(**stamp, lease_id=lease_id, outcome=d.Outcome.SUCCEEDED))
+        lease_id: str = taken.granted[0].held_lease.lease_id
+        self.engine.apply(Complete(**stamp, lease_id=lease_id, outcome=d.Outcome.SUCCEEDED))
         return lease_id
 
     async def state(self, request_id: str, pool: str = POOL) -> Any:

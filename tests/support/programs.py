@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from scheduler_service.core import decisions as d
-from scheduler_service.core.commands import Complete
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.policy import PRESETS, SECOND_NS, PoolPolicy
 from tests.support.driver import LONG, SHORT, Driver
 

@@ -4,8 +4,10 @@ from typing import Any
 
 import msgspec
 
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.policy import PRESETS, PoolPolicy, PredictedClass
 from scheduler_service.core.request import Request
 from scheduler_service.core.scheduler import apply
@@ -51,7 +53,7 @@ class Scene:
         self.do(c.Enqueue, pool="p", request_id=request_id, user_id=user_id, cost=cost, **fields)
         return self.pool.requests[request_id]
 
-    def ask(self, worker: str = "w", count: int = 1, **fields: Any) -> c.Dispatches:
+    def ask(self, worker: str = "w", count: int = 1, **fields: Any) -> a.Dispatches:
         fields.setdefault("hand_over", False)
         return self.do(c.NextDispatch, pools=("p",), worker=worker, max_dispatches=count, **fields)
 
@@ -61,7 +63,7 @@ class Scene:
 
     def finish(self, request_id: str, outcome: d.Outcome = d.Outcome.SUCCEEDED) -> None:
         lease = self.pool.requests[request_id].lease
-        self.do(c.Complete, lease_id=lease.lease_id, outcome=outcome)
+        self.do(Complete, lease_id=lease.lease_id, outcome=outcome)
 
     def drain(self, step_seconds: float = 0.01) -> list[str]:
         """Dispatches and completes everything that waits; returns the order."""
@@ -70,7 +72,7 @@ class Scene:
             self.pass_time(step_seconds)
             answer = self.ask()
             assert answer.granted, answer.empty_reason
-            for grant in answer.granted:
-                order.append(grant.request.request_id)
-                self.finish(grant.request.request_id)
+            for request in answer.granted:
+                order.append(request.request_id)
+                self.finish(request.request_id)
         return order

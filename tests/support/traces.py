@@ -11,6 +11,7 @@ import msgspec
 
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
+from scheduler_service.core.completion import Complete
 from scheduler_service.core.errors import SchedulerError
 from scheduler_service.core.policy import (
     SECOND_NS,
@@ -234,7 +235,7 @@ class Trace:
         rng = self.rng
         outcome = rng.choice([d.Outcome.SUCCEEDED, d.Outcome.SUCCEEDED, *d.Outcome])
         return self.driver.make(
-            c.Complete,
+            Complete,
             lease_id=self._lease(),
             outcome=outcome,
             output_tokens=rng.choice([-1, 7, 1_000_000]),
@@ -328,7 +329,7 @@ def check_answer(driver: Driver, command: c.Command, answer: Any) -> None:
         return
     free = command.offer.free_tokens
     if free != -1:
-        free -= sum(grant.request.kv_tokens for grant in answer.granted)
+        free -= sum(request.kv_tokens for request in answer.granted)
     offer = msgspec.structs.replace(command.offer, free_tokens=free)
     for pool in command.pools:
         expected = driver.oracle.expect(pool, command.worker, offer, command.now_ns)

@@ -36,7 +36,7 @@ class Watched:
             hand_over=False,
         )  # fmt: skip
         self.blocked.misfits.asked(worker, ("p",), answer)
-        return [grant.request.request_id for grant in answer.granted]
+        return [request.request_id for request in answer.granted]
 
     def pass_time(self, seconds):
         self.rig.clock.advance(seconds * SECOND_NS)

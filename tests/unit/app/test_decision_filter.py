@@ -19,8 +19,8 @@ def log():
         scene.pass_time(0.5)
         scene.enqueue(f"r{number}", f"u{number % 4}", cost=1 + number)
         if number % 2:
-            for grant in scene.ask().granted:
-                request_id = grant.request.request_id
+            for request in scene.ask().granted:
+                request_id = request.request_id
                 if number % 5 == 0:
                     scene.finish(request_id, d.Outcome.GIVEN_BACK)
                 elif number % 3 == 0:

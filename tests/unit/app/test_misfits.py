@@ -215,4 +215,4 @@ async def test_a_parked_call_is_served_when_a_misfit_has_gone(rig):
     async with asyncio.timeout(0.5):
         found = await served
 
-    assert [grant.request.request_id for grant in found.granted] == ["small"]
+    assert [request.request_id for request in found.granted] == ["small"]

@@ -9,6 +9,7 @@ from scheduler_service.app.application import Application
 from scheduler_service.app.limits import Limits
 from scheduler_service.app.readiness import Readiness
 from scheduler_service.app.waiters import Parked
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core.policy import PRESETS
@@ -24,7 +25,7 @@ class Crowd:
     def __init__(self, rig, offers) -> None:
         self.app = Application.around(rig.engine, Limits(), Readiness())
         self.asked: list[int] = []
-        self.served: list[tuple[int, c.Dispatches]] = []
+        self.served: list[tuple[int, a.Dispatches]] = []
         self._rig = rig
         for number, offer in enumerate(offers):
             rig.engine.apply(self._command(number, offer))
@@ -85,7 +86,7 @@ async def test_the_only_one_that_fits_is_found_behind_many(rig):
 
     ((number, answer),) = crowd.served
     assert number == COUNT
-    assert [grant.request.request_id for grant in answer.granted] == ["big"]
+    assert [request.request_id for request in answer.granted] == ["big"]
     assert most < COUNT // 3
     assert crowd.asked == list(range(COUNT + 1))
 
@@ -100,7 +101,7 @@ async def test_what_comes_while_it_is_looked_for_another_is_not_missed(rig):
     enqueue(rig, "small", 5)
     await crowd.until_served(2)
 
-    taken = {answer.granted[0].request.request_id: number for number, answer in crowd.served}
+    taken = {answer.granted[0].request_id: number for number, answer in crowd.served}
     assert taken["big"] == COUNT
     assert taken["small"] < COUNT
     assert crowd.app.waiters.count == COUNT - 1

@@ -139,7 +139,7 @@ def test_ended_ids_and_keys_are_forgotten_by_count_and_time():
     for number in range(50):
         driver.enqueue(f"r{number}", "a")
         answer = driver.ask(1, idempotency_key=f"k{number}")
-        driver.complete(answer.granted[0].lease.lease_id)
+        driver.complete(answer.granted[0].held_lease.lease_id)
     pool = driver.state.pools[POOL]
     assert len(pool.gone) == len(driver.state.old_leases) == 10
     assert len(driver.state.keys) <= 11

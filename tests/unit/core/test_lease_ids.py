@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler_service.core import commands as c
+from scheduler_service.core import answers as a
 from scheduler_service.core import decisions as d
 from scheduler_service.core.errors import Unknown
 from scheduler_service.core.request import sequence_of
@@ -42,7 +42,7 @@ def test_ended_leases_are_known_by_their_whole_id(ended):
     driver, *lease_ids = ended
     before = len(driver.log)
     for lease_id in lease_ids:
-        assert driver.complete(lease_id, d.Outcome.GIVEN_BACK).existing is c.Existing.REPEATED
+        assert driver.complete(lease_id, d.Outcome.GIVEN_BACK).existing is a.Existing.REPEATED
         for forged in _forged(lease_id):
             with pytest.raises(Unknown) as refused:
                 driver.complete(forged)

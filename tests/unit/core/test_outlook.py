@@ -177,8 +177,8 @@ def _random_backlog(preset, users, requests, seed):
         scene.enqueue(f"r{number}", f"u{user}", cost=cost, predicted_class=kind)
     for _ in range(requests // 4):
         scene.pass_time(0.01)
-        for grant in scene.ask().granted:
-            scene.finish(grant.request.request_id)
+        for request in scene.ask().granted:
+            scene.finish(request.request_id)
     return scene
 
 

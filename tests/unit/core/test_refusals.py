@@ -3,6 +3,7 @@
 import pytest
 
 from scheduler_service.core import COMPILED
+from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core import decisions as d
 from scheduler_service.core import policy as limits
@@ -172,7 +173,7 @@ def test_a_dead_letter_is_repeated_not_accepted_anew():
     driver.next()
     driver.advance(1)
     answer = driver.enqueue("r", "a", content_digest=b"1")
-    assert answer.existing is c.Existing.REPEATED
+    assert answer.existing is a.Existing.REPEATED
     assert answer.state is d.RequestState.DEAD_LETTERED
 
 
