@@ -30,6 +30,24 @@ def test_ended_requests_leave_no_timers():
     assert len(driver.state.timers) < ROOM
 
 
+def test_leases_that_last_keep_no_timers_of_others():
+    """One that is renewed for ever, and one for a day, set before others or between them."""
+    driver = Driver(policy("sfq", hand_over_ns=0), replica=False)
+    for number in range(4):
+        driver.enqueue(f"long{number}", "a")
+    first = driver.next()[0].lease_id
+    for number in range(4000):
+        driver.now_ns += SECOND_NS // 100
+        if number in {10, 20, 3000}:
+            driver.next(lease_duration_ns=DAY)
+        driver.enqueue(f"r{number}", "b")
+        lease = driver.next()[0].lease_id
+        driver.renew(first)
+        driver.complete(lease)
+        assert len(driver.state.timers) < ROOM
+    assert len(driver.of(d.LeaseEnded)) == 0
+
+
 def test_cancelled_requests_leave_no_timers():
     """The heap is made anew when most of it is void."""
     driver = Driver(policy("sfq"), replica=False)
@@ -106,6 +124,28 @@ def test_a_renewed_lease_expires_at_its_new_time():
     assert not driver.of(d.LeaseEnded)
     driver.advance(1)
     assert driver.of(d.LeaseEnded)
+
+
+def test_leases_end_in_order_of_time_and_age():
+    """However their timers were set: of leases that end together the oldest request's is first."""
+    driver = Driver(policy("sfq", hand_over_ns=0, retry_backoff_ns=0))
+    for number in range(6):
+        driver.enqueue(f"a{number}", "a")
+
+    def lease(until: int) -> d.Dispatched:
+        (record,) = driver.next(lease_duration_ns=until * SECOND_NS - driver.now_ns)
+        return record
+
+    first = lease(30)
+    for until in (12, 20, 12):
+        lease(until)
+    driver.now_ns = SECOND_NS
+    driver.complete(first.lease_id, d.Outcome.GIVEN_BACK)
+    assert [lease(12).request_id, lease(5).request_id] == ["a0", "a4"]
+    driver.now_ns = 40 * SECOND_NS
+    driver.do(c.Tick)
+    ended = [x.request_id for x in driver.of(d.LeaseEnded) if x.cause is d.LeaseEndCause.EXPIRED]
+    assert ended == ["a4", "a0", "a1", "a3", "a2"]
 
 
 def test_a_pause_ends_by_itself_at_its_last_stated_time():
