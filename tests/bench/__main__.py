@@ -52,7 +52,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
         "--limit",
         type=float,
         default=machine.LOST_PERCENT_MAX,
-        help="percent of a core that a spin test may lose (10)",
+        help="percent of a core's work that a spin test may lose (20)",
     )
     parser.add_argument("--no-guard", action="store_true", help="measure whatever else runs")
     parser.add_argument("--data", type=Path, help="folder on the disk to measure")

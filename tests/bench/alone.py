@@ -21,7 +21,7 @@ def _core(ctx: Context, *, repeat: int | None = None, **options: Any) -> list[di
     found = []
     for _ in range(repeat or ctx.settings.rounds):
         for _attempt in range(ctx.settings.attempts):
-            lost = ctx.guard.lost_percent()
+            lost = ctx.guard.settled_percent()
             done = subprocess.run(words, check=True, capture_output=True, text=True)
             lost = max(lost, ctx.guard.lost_percent())
             if lost <= ctx.guard.limit:

@@ -70,7 +70,7 @@ def pauses(ctx: Context) -> None:
     table.rows.append(_row("filling", _found(server, path), None))
     rounds = []
     for number in range(ctx.settings.rounds):
-        lost = ctx.guard.lost_percent()
+        lost = ctx.guard.settled_percent()
         slice_ = _loaded_probe(ctx, server)
         found = _found(server, path)
         ctx.results.keep(ctx.name, "probe under load", number, slice_)
@@ -172,7 +172,7 @@ def watcher(ctx: Context) -> None:
         for name in ("without", "with") if number % 2 == 0 else ("with", "without"):
             resident = server.resident_bytes()
             for _ in range(ctx.settings.attempts):
-                lost = ctx.guard.lost_percent()
+                lost = ctx.guard.settled_percent()
                 slice_ = (
                     ctx.slice(server, "sessions", **options)
                     if name == "without"

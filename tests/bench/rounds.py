@@ -94,7 +94,7 @@ def _quiet_slice(cell: Cell, guard: Guard, attempts: int, found: Rounds) -> Slic
     best: Slice | None = None
     for _ in range(attempts):
         cell.before()
-        lost = guard.lost_percent()
+        lost = guard.settled_percent()
         slice_ = cell.measure()
         lost = max(lost, guard.lost_percent())
         slice_ = replace(slice_, lost_percent=lost)

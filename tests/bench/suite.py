@@ -100,7 +100,8 @@ class Context:
 
         def told(cell: str, number: int, slice_: Slice) -> None:
             self.results.keep(self.name, cell, number, slice_)
-            noise = f"  noise {slice_.lost_percent:.0f} %" if slice_.lost_percent > 10 else ""
+            noisy = slice_.lost_percent > self.guard.limit
+            noise = f"  noise {slice_.lost_percent:.0f} %" if noisy else ""
             errors = f"  errors {slice_.errors}" if slice_.errors else ""
             self.say(f"  {self.name} {number + 1}  {cell:28} {_brief(slice_)}{noise}{errors}")
 

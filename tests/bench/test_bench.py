@@ -1,10 +1,13 @@
 """The suite's own arithmetic: rounds, ratios, verdicts, and the measures of fairness."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.bench import machine
 from tests.bench.load import Slice
+from tests.bench.machine import Guard
 from tests.bench.results import Measure, text
 from tests.bench.rivals.common import Arrival
 from tests.bench.rivals.fairness import Play, judge, largest_gap, make_play, max_min
@@ -27,6 +30,8 @@ class FakeGuard:
 
     def lost_percent(self) -> float:
         return self._lost.pop(0) if self._lost else 0.0
+
+    settled_percent = lost_percent
 
 
 def test_neighbours_stay_neighbours_in_every_round():
@@ -62,6 +67,53 @@ def test_the_least_noisy_slice_is_kept_when_none_is_quiet():
     assert [slice_.rate() for slice_ in found.slices["a"]] == [20.0]
     assert (found.dropped, found.noisy) == (2, 1)
     assert found.slices["a"][0].lost_percent == 20
+
+
+class ScriptedGuard(Guard):
+    """Finds the cores to do as much work as it was told, one pair of numbers after the other."""
+
+    def __init__(self, *done: tuple[float, float]) -> None:
+        super().__init__(Path("unused"))
+        self.script = list(done)
+
+    def _done(self) -> list[float]:
+        return list(self.script.pop(0) if len(self.script) > 1 else self.script[0])
+
+
+@pytest.fixture
+def no_pauses(monkeypatch):
+    """Lets the guard go on at once."""
+    monkeypatch.setattr(machine, "_PAUSE_SECONDS", 0.0)
+
+
+def test_the_worse_core_counts_against_the_best_of_the_run(no_pauses):
+    """Also when nothing takes the core away, and all of it is only slower."""
+    first = [(100.0, 90.0)] * machine.SPINS_AT_FIRST
+    guard = ScriptedGuard(*first, (100.0, 90.0), (60.0, 65.0), (200.0, 200.0), (100.0, 150.0))
+
+    assert [round(guard.lost_percent()) for _ in range(4)] == [10, 40, 0, 50]
+
+
+def test_a_slice_waits_for_a_quiet_moment(no_pauses):
+    """It takes the first one."""
+    first = [(100.0, 100.0)] * machine.SPINS_AT_FIRST
+    guard = ScriptedGuard(*first, (50.0, 50.0), (60.0, 99.0), (90.0, 95.0), (10.0, 10.0))
+
+    assert round(guard.settled_percent()) == 10
+    assert [round(lost) for lost in guard.seen] == [50, 40, 10]
+
+
+def test_it_does_not_wait_for_ever(no_pauses, monkeypatch):
+    """A machine that is never quiet is measured all the same, and sooner once it is known."""
+    monkeypatch.setattr(machine, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(machine, "WAIT_SECONDS_IN_ALL", 0.015)
+    first = [(100.0, 100.0)] * machine.SPINS_AT_FIRST
+    guard = ScriptedGuard(*first, (50.0, 50.0))
+
+    assert [guard.settled_percent() for _ in range(3)] == [50.0, 50.0, 50.0]
+    seen = len(guard.seen)
+    guard.settled_percent()
+    assert len(guard.seen) == seen + 1
 
 
 def test_ratios_are_formed_inside_a_round():

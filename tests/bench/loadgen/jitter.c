@@ -1,5 +1,7 @@
-// How much of a core do others take?  Spins for the seconds given and sums up the gaps above 0.1 ms.
-// Prints: gaps, longest gap in ms, percent lost.
+// How much does a core get done?  Works for the seconds given, and sums up the gaps above 0.1 ms.
+// Prints: gaps, longest gap in ms, percent of the time in gaps, work done a millisecond.
+// The work keeps the units of a core busy: it slows down when another thread shares them.
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -10,10 +12,26 @@ static double now(void) {
   return at.tv_sec + at.tv_nsec * 1e-9;
 }
 
+static uint32_t table[1024];
+static volatile uint32_t kept;
+
+static void work(void) {
+  uint32_t a = kept, b = a + 1, c = a + 2, d = a + 3;
+  for (int round = 0; round < 2000; round++) {
+    a = a * 1664525u + table[b & 1023];
+    b = b * 22695477u + table[c & 1023];
+    c = (c << 5 ^ c >> 3) + table[d & 1023];
+    d = (d << 7 ^ d >> 2) + table[a & 1023];
+  }
+  kept = a + b + c + d;
+}
+
 int main(int count, char** given) {
+  for (uint32_t place = 0; place < 1024; place++) table[place] = place * 2654435761u;
+  work();
   double begin = now(), end = begin + (count > 1 ? atof(given[1]) : 0.2);
   double before = begin, at, lost = 0, longest = 0;
-  long gaps = 0;
+  long gaps = 0, done = 0;
   while ((at = now()) < end) {
     double gap = at - before;
     if (gap > 1e-4) {
@@ -22,7 +40,10 @@ int main(int count, char** given) {
       if (gap > longest) longest = gap;
     }
     before = at;
+    work();
+    done++;
   }
-  printf("%ld %.3f %.2f\n", gaps, longest * 1e3, lost / (at - begin) * 100);
+  double lasted = at - begin;
+  printf("%ld %.3f %.2f %.3f\n", gaps, longest * 1e3, lost / lasted * 100, done / (lasted * 1e3));
   return 0;
 }
