@@ -103,7 +103,7 @@ class PoolTally:
         self.overtakes: int = 0
         self.rejoins: int = 0
         self.busy_periods: int = 0
-        self.dispatches: dict[tuple[d.Turn, d.Rule], int] = {}
+        self.dispatches: dict[tuple[Any, ...], int] = {}
         self.ended: dict[d.RequestState, int] = {}
         self.leases_ended: dict[d.LeaseEndCause, int] = {}
         self.waits = {kind: Waits() for kind in PredictedClass}
@@ -129,7 +129,8 @@ class PoolTally:
         cost, wait_ns, user_id = x.cost, x.wait_ns, x.user_id
         self.dispatched += 1
         self.cost += cost
-        dispatches, key = self.dispatches, (turn, x.rule)
+        dispatches = self.dispatches
+        key: tuple[Any, ...] = (turn, x.rule)  # typed loosely: see `core.search.Key`
         dispatches[key] = dispatches.get(key, 0) + 1
         overtook = x.overtook
         if overtook:

@@ -8,7 +8,7 @@ merged in, for what it takes to set one field.
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fairsched.v1 import scheduler_service_pb2 as pb
 from scheduler_service.app.engine import Engine
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
     from scheduler_service.app.ports import Payload
-    from scheduler_service.core.decisions import Rule, Turn
-    from scheduler_service.core.policy import PredictedClass
     from scheduler_service.core.request import Request
 
     _Field = RepeatedCompositeFieldContainer[pb.Dispatch]
-    _Kind = tuple[str, int, PredictedClass, Rule, Turn, bool]
+    _Kind = tuple[Any, ...]
+    """Pool, attempt, class, rule, turn, whether the caller is bound; see `core.search.Key`."""
 
 _KINDS_MAX = 1024
 DISPATCH_BYTES = 1 << 20
