@@ -89,9 +89,8 @@ class Engine:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._fetches: dict[int, list[asyncio.Future[Payload | None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_ns = 0
         self._gathered: list[d.Decision] | None = None
-        self._nonces, self._nonces_left = "", 0
+        self._nonces, self._nonces_left, self._timer_ns = "", 0, 0
 
     def start(self) -> None:
         """Begins to commit, and to fire timers."""

@@ -4,7 +4,8 @@ The core reads no clock.  `now_ns` is the engine's time in nanoseconds, never sm
 any earlier command.  `nonce` is the only randomness the core is given: it makes the lease ids that
 a command may grant unguessable.
 
-What a caller is told stands in `answers`, what changes in `decisions`.
+What a caller is told stands in `answers`, what changes in `decisions`; `Complete`, for the sake of
+compiled code, in `completion`.
 """
 
 import msgspec

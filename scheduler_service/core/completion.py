@@ -1,19 +1,35 @@
-"""`Complete`, the command there are most of: a plain class, which compiled code reads by place."""
+"""`Complete`, one of the commands there are most of: a plain class, compiled with its readers.
 
-from typing import final
+The others stand in `commands`: records, whose attributes compiled code must look up by name.
+"""
+
+from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
 from scheduler_service.core.decisions import Outcome
 
+_FIELDS: Final = (
+    "now_ns",
+    "nonce",
+    "peer",
+    "lease_id",
+    "outcome",
+    "worker",
+    "prompt_tokens",
+    "output_tokens",
+    "error",
+    "undelivered",
+)
+
 
 @final
 @mypyc_attr(acyclic=True)
 class Complete:
-    """Ends a lease; see `commands`.
+    """Ends a lease.  Nobody changes one once it is made.
 
     Attributes:
-        now_ns, nonce, peer: As of every command.
+        now_ns, nonce, peer: As of every command (`commands`).
         lease_id: The lease.
         outcome: How it went.
         worker: Session of the caller if known; checked against the lease's when both are stated.
@@ -24,18 +40,7 @@ class Complete:
             either, as if it had not been confirmed in time.
     """
 
-    __slots__ = (
-        "error",
-        "lease_id",
-        "nonce",
-        "now_ns",
-        "outcome",
-        "output_tokens",
-        "peer",
-        "prompt_tokens",
-        "undelivered",
-        "worker",
-    )
+    __slots__ = _FIELDS
 
     def __init__(
         self,
@@ -63,5 +68,5 @@ class Complete:
         self.undelivered = undelivered
 
     def __repr__(self) -> str:
-        stated = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        stated = ", ".join(f"{name}={getattr(self, name)!r}" for name in _FIELDS)
         return f"Complete({stated})"

@@ -1,8 +1,9 @@
 """The fold: how each decision changes the state.
 
 The live path and replay run the same function, so what was decided and what is recovered cannot
-differ.  Nothing here chooses; where a record states a value (a meter, `v`), the value is taken
-from the record and asserted to be the one the rules give.
+differ.  Nothing here chooses; where a record states a value (a meter, `v`, a counter), it is taken
+from the record, and the meter before is asserted to be the one there is.  What follows from the
+request itself, its wait and its cost, is taken from there.
 """
 
 from bisect import bisect_left, insort
@@ -34,7 +35,7 @@ def evolve(state: State, decision: d.Decision) -> None:
     state.sequence += 1
     state.now_ns = decision.now_ns
     kind = type(decision)
-    if kind is _DISPATCHED:  # the two most frequent: compiled, they are called without a table
+    if kind is _DISPATCHED:  # compiled, these two need no table
         _dispatched(state, cast("d.Dispatched", decision))
     elif kind is _COMPLETED:
         _completed(state, cast("d.Completed", decision))
@@ -325,12 +326,10 @@ _FOLD: Final[dict[type[Any], Callable[[State, Any], None]]] = {
     d.Resumed: fc.resumed,
     d.Rejoined: fc.rejoined,
     d.Accepted: _accepted,
-    d.Dispatched: _dispatched,
     d.LeasesConfirmed: _leases_confirmed,
     d.LeaseRenewed: _lease_renewed,
     d.PrefillCompleted: _prefill_completed,
     d.LeaseEnded: _lease_ended,
-    d.Completed: _completed,
     d.CancelRequested: _cancel_requested,
     d.Ended: _ended,
     d.Requeued: _requeued,

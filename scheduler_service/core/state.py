@@ -192,7 +192,7 @@ class Pool:
 
     @property
     def may_hold_back(self) -> bool:
-        """Whether a cap or a pause of its own may hold any user back."""
+        """Whether any user may be held back, by a cap or by a pause of that user."""
         return bool(self.settings) or self.rules.max_in_flight_per_user > 0
 
 

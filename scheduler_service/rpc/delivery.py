@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     _Kind = tuple[Any, ...]
     """Pool, attempt, class, rule, turn, whether the caller is bound; see `core.search.Key`."""
 
-_KINDS_MAX = 1024
 DISPATCH_BYTES = 1 << 20
 """Payloads and metadata of one message of a session, roughly; larger deliveries are split."""
+
+_KINDS_MAX = 1024
+"""Kinds of dispatches kept encoded; a pool has some ten, more where many are tried again."""
 
 
 class Delivery:
@@ -158,7 +160,7 @@ def _encoded(kind: "_Kind") -> bytes:
 
 
 def _lease_duration(expire_ns: int, now_ns: int) -> bytes:
-    """Returns a dispatch of nothing but the time left, encoded: put behind another, it adds it."""
+    """Returns a dispatch of nothing but the time left, encoded; appended to another it adds it."""
     left = convert.time_left(expire_ns, now_ns)
     return pb.Dispatch(lease_duration=left).SerializeToString()
 

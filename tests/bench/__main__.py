@@ -101,12 +101,15 @@ def main() -> int:
     except machine.MissingTools as error:
         console.print(f"[red]{error}")
         return 2
-    guard = machine.Guard(None if given.no_guard else tools.jitter, given.limit)
+    guard = machine.Guard(
+        None if given.no_guard else tools.jitter, given.limit, machine.cache_folder() / "best-work"
+    )
     results = Results(machine.describe(), settings.quick)
     results.machine["data"] = str(settings.data)
     results.machine["started"] = datetime.now(UTC).isoformat(timespec="seconds")
     for found in wanted:
         _run(found, settings, guard, results, console)
+        results.guard["best work"] = guard.best
         results.guard["median lost percent"] = (
             sorted(guard.seen)[len(guard.seen) // 2] if guard.seen else -1.0
         )

@@ -29,10 +29,14 @@ LOST_PERCENT_MAX = 20.0
 
 SPIN_SECONDS = 0.2
 SPINS_AT_FIRST = 12
+"""Spin tests that look for the best of a machine that is not known yet."""
+
 WAIT_SECONDS = 20.0
 """How long a slice waits for a quiet moment."""
 
 WAIT_SECONDS_IN_ALL = 600.0
+"""How long all slices of a run wait together."""
+
 _PAUSE_SECONDS = 0.3
 _SYNCS = 200
 
@@ -94,40 +98,61 @@ class Guard:
     Args:
         jitter: The spin test; without it nothing is known and everything passes.
         limit: Percent of a core's work that may be lost.
+        memory: File that keeps the best work of this machine from run to run, so that one that
+            begins in a slow hour knows of it.
+
+    Attributes:
+        best: Most work that the worse of all cores has done a millisecond.
+        seen: Percents lost.
     """
 
-    def __init__(self, jitter: Path | None, limit: float = LOST_PERCENT_MAX) -> None:
+    def __init__(
+        self,
+        jitter: Path | None,
+        limit: float = LOST_PERCENT_MAX,
+        memory: Path | None = None,
+    ) -> None:
         self._jitter = jitter
+        self._memory = memory
         self.limit = limit
+        self.best = 0.0
         self.seen: list[float] = []
-        self._best = 0.0
         self._waited = 0.0
+        if memory is not None and memory.exists():
+            self.best = float(memory.read_text())
 
     def lost_percent(self) -> float:
-        """Returns what the worse of all cores lost just now, of the most any has done so far."""
+        """Returns what the worse of all cores lost just now, of the most it has done so far."""
         if self._jitter is None:
             return 0.0
-        if not self._best:
+        if not self.best:
             for _ in range(SPINS_AT_FIRST):
-                self._best = max(self._best, *self._done())
+                self._note(min(self._done()))
                 time.sleep(_PAUSE_SECONDS)
-        done = self._done()
-        self._best = max(self._best, *done)
-        worst = (1 - min(done) / self._best) * 100
-        self.seen.append(worst)
-        return worst
+        done = min(self._done())
+        self._note(done)
+        lost = (1 - done / self.best) * 100
+        self.seen.append(lost)
+        return lost
+
+    def _note(self, done: float) -> None:
+        if done > self.best:
+            self.best = done
+            if self._memory is not None:
+                self._memory.write_text(f"{done}\n")
 
     def settled_percent(self) -> float:
         """Waits for a quiet moment, so long and no longer; returns what was lost then."""
+        lost = self.lost_percent()
         began = time.monotonic()
-        while True:
-            lost = self.lost_percent()
+        while lost > self.limit:
             waited = time.monotonic() - began
-            over = waited > WAIT_SECONDS or self._waited + waited > WAIT_SECONDS_IN_ALL
-            if lost <= self.limit or over:
-                self._waited += waited
-                return lost
+            if waited > WAIT_SECONDS or self._waited + waited > WAIT_SECONDS_IN_ALL:
+                break
             time.sleep(_PAUSE_SECONDS)
+            lost = self.lost_percent()
+        self._waited += time.monotonic() - began
+        return lost
 
     def _done(self) -> list[float]:
         """Returns the work that each core does a millisecond."""
@@ -140,7 +165,7 @@ class Guard:
             )
             for core in cores
         ]
-        return [float(process.communicate()[0].split()[3]) for process in running]
+        return [float(process.communicate()[0]) for process in running]
 
 
 def sync_microseconds(folder: Path) -> dict[str, float]:

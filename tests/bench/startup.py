@@ -37,7 +37,7 @@ def _start_seconds(ctx: Context, folder: Path) -> list[float]:
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(folder, copy)
         try:
-            ctx.guard.lost_percent()
+            ctx.guard.settled_percent()
             server = ctx.service(folder=copy, timeout=600)
             seconds.append(server.start_seconds)
             server.stop(kill=True)

@@ -1,6 +1,7 @@
 """The suite's own arithmetic: rounds, ratios, verdicts, and the measures of fairness."""
 
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -72,8 +73,8 @@ def test_the_least_noisy_slice_is_kept_when_none_is_quiet():
 class ScriptedGuard(Guard):
     """Finds the cores to do as much work as it was told, one pair of numbers after the other."""
 
-    def __init__(self, *done: tuple[float, float]) -> None:
-        super().__init__(Path("unused"))
+    def __init__(self, *done: tuple[float, float], memory: Path | None = None) -> None:
+        super().__init__(Path("unused"), memory=memory)
         self.script = list(done)
 
     def _done(self) -> list[float]:
@@ -89,9 +90,18 @@ def no_pauses(monkeypatch):
 def test_the_worse_core_counts_against_the_best_of_the_run(no_pauses):
     """Also when nothing takes the core away, and all of it is only slower."""
     first = [(100.0, 90.0)] * machine.SPINS_AT_FIRST
-    guard = ScriptedGuard(*first, (100.0, 90.0), (60.0, 65.0), (200.0, 200.0), (100.0, 150.0))
+    guard = ScriptedGuard(*first, (100.0, 90.0), (54.0, 65.0), (200.0, 180.0), (90.0, 150.0))
 
-    assert [round(guard.lost_percent()) for _ in range(4)] == [10, 40, 0, 50]
+    assert [round(guard.lost_percent()) for _ in range(4)] == [0, 40, 0, 50]
+    assert guard.best == 180.0
+
+
+def test_the_best_of_a_machine_is_remembered(no_pauses, tmp_path):
+    """A run that begins in a slow hour knows of it."""
+    fast = ScriptedGuard((100.0, 100.0), memory=tmp_path / "best")
+    assert fast.lost_percent() == 0.0
+
+    assert ScriptedGuard((60.0, 70.0), memory=tmp_path / "best").lost_percent() == 40.0
 
 
 def test_a_slice_waits_for_a_quiet_moment(no_pauses):
@@ -105,15 +115,18 @@ def test_a_slice_waits_for_a_quiet_moment(no_pauses):
 
 def test_it_does_not_wait_for_ever(no_pauses, monkeypatch):
     """A machine that is never quiet is measured all the same, and sooner once it is known."""
-    monkeypatch.setattr(machine, "WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(machine, "WAIT_SECONDS_IN_ALL", 0.015)
+    clock = count()
+    monkeypatch.setattr(machine.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(machine, "WAIT_SECONDS", 5)
+    monkeypatch.setattr(machine, "WAIT_SECONDS_IN_ALL", 9)
     first = [(100.0, 100.0)] * machine.SPINS_AT_FIRST
     guard = ScriptedGuard(*first, (50.0, 50.0))
+    looks = []
+    for _ in range(3):
+        assert guard.settled_percent() == 50.0
+        looks.append(len(guard.seen))
 
-    assert [guard.settled_percent() for _ in range(3)] == [50.0, 50.0, 50.0]
-    seen = len(guard.seen)
-    guard.settled_percent()
-    assert len(guard.seen) == seen + 1
+    assert looks == [6, 9, 10]
 
 
 def test_ratios_are_formed_inside_a_round():

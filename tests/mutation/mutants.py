@@ -46,9 +46,9 @@ _REFUND = """def _refund(request: Request, how: d.RequestState) -> int:
 
 
 def _end_in_flight("""
-_SETTLE = """    cancelled = x.state is _CANCELLED
+_SETTLE = """    _drop_lease(state, pool, request)
     pool.flows[request.user_id].meter += max(x.output_tokens, 0)
-"""
+    reason = """
 
 MUTANTS = [
     # Meters: SFQ §2
@@ -102,7 +102,7 @@ MUTANTS = [
         "sfq_5_1_fixed",
         (
             "evolve",
-            "    cancelled = x.state is _CANCELLED\n",
+            "    _drop_lease(state, pool, request)\n    reason = ",
             _SETTLE,
         ),
     ),
@@ -226,8 +226,8 @@ MUTANTS = [
         "qba_debt_per_user",
         (
             "evolve",
-            "holder = flow if pool.backlog.charged else pool\n    if x.rule",
-            "holder = pool\n    if x.rule",
+            "holder = flow if pool.backlog.charged else pool\n    if rule",
+            "holder = pool\n    if rule",
         ),
         (
             "granting",
@@ -249,8 +249,8 @@ MUTANTS = [
         "qba_quota",
         (
             "windows",
-            "ordered[-(-level_bp * len(ordered) // 10_000) - 1]",
-            "ordered[max(level_bp * len(ordered) // 10_000 - 1, 0)]",
+            "rank = (level_bp * len(ordered) + 9_999) // 10_000",
+            "rank = max(level_bp * len(ordered) // 10_000, 1)",
         ),
     ),
     # Placement
@@ -352,7 +352,7 @@ MUTANTS = [
     _mutant(
         "downtime costs leases",
         "crash",
-        ("evolve", "        lease.expire_ns += x.downtime_ns\n", ""),
+        ("fold_config", "        lease.expire_ns += x.downtime_ns\n", ""),
     ),
     # Limits
     _mutant(

@@ -58,7 +58,7 @@ FAULTS = [
         f"{A}::test_r10_shares_survive_a_restart_half_way"
         f" {A}::test_r10_meters_come_back_from_the_log_of_a_real_service",
         (
-            f"{CORE}/evolve.py",
+            f"{CORE}/fold_config.py",
             (
                 "    for worker in state.workers.values():\n"
                 "        worker.last_seen_ns += x.downtime_ns\n"
@@ -67,7 +67,7 @@ FAULTS = [
                 "    for pool in state.pools.values():\n"
                 "        for flow in pool.flows.values():\n"
                 "            flow.meter = pool.virtual_time\n"
-                "        fc.rebuild(pool)\n"
+                "        rebuild(pool)\n"
             ),
         ),
     ),

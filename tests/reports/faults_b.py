@@ -105,11 +105,11 @@ FAULTS = [
         f"{B}::test_r33_a_late_report_of_more_usage_changes_no_meter_but_teaches_the_estimator",
         (
             f"{CORE}/evolve.py",
-            "    _drop_lease(state, pool, request)\n    cancelled",
+            "    _drop_lease(state, pool, request)\n    reason",
             (
                 "    _drop_lease(state, pool, request)\n"
                 "    pool.flows[request.user_id].meter += max(x.output_tokens - request.cost, 0)\n"
-                "    cancelled"
+                "    reason"
             ),
         ),
     ),

@@ -88,7 +88,7 @@ def _guarded(ctx: Context, entry: Entry, runs: list[Found]) -> None:
     run: Found = {}
     lost = 0.0
     for _ in range(min(ctx.settings.attempts, 2)):
-        lost = ctx.guard.lost_percent()
+        lost = ctx.guard.settled_percent()
         try:
             run = measure()
         except (subprocess.SubprocessError, RuntimeError) as error:

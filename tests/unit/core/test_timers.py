@@ -36,7 +36,7 @@ def test_leases_that_last_keep_no_timers_of_others():
         policy("sfq", hand_over_ns=0, lease_duration_ns=3600 * SECOND_NS), replica=False
     )
     for number in range(4):
-        driver.enqueue(f"long{number}", "a")
+        driver.enqueue(f"a{number}", "a")
     first = driver.next()[0].lease_id
     for number in range(8000):
         driver.now_ns += SECOND_NS // 100
