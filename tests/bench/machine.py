@@ -2,9 +2,8 @@
 
 A number from a shared machine is worth something only beside the number of a quiet moment, so every
 slice of a benchmark stands between two *spin tests*: a process on each core works for a fifth of a
-second, and what it gets done is compared with the most that any has in this run.  It gets less done
-when others take the core, and when others share its units: behind a virtual core there is often but
-half of a real one, and then nothing waits, and everything takes half as long again.
+second, and what it gets done is compared with the most that has been done on the machine.  It gets
+less done when others take the core, and when others share what is behind a virtual core.
 """
 
 import os
