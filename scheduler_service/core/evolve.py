@@ -8,7 +8,7 @@ request itself, its wait and its cost, is taken from there.
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from scheduler_service.core import decisions as d
 from scheduler_service.core import flows as fl
@@ -19,8 +19,6 @@ from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PredictedC
 from scheduler_service.core.request import OLD_LEASES_MAX, Lease, Past, Request, sequence_of
 from scheduler_service.core.state import Flow, Pool, State
 
-_DISPATCHED: Final = d.Dispatched
-_COMPLETED: Final = d.Completed
 _LEASED: Final = d.RequestState.LEASED
 _QBA: Final = ClassOrder.QBA
 _PROMOTION: Final = d.Rule.PROMOTION
@@ -34,13 +32,7 @@ def evolve(state: State, decision: d.Decision) -> None:
     """Folds one decision into the state; its sequence is the next one."""
     state.sequence += 1
     state.now_ns = decision.now_ns
-    kind = type(decision)
-    if kind is _DISPATCHED:  # compiled, these two need no table
-        _dispatched(state, cast("d.Dispatched", decision))
-    elif kind is _COMPLETED:
-        _completed(state, cast("d.Completed", decision))
-    else:
-        _FOLD[kind](state, decision)
+    _FOLD[type(decision)](state, decision)
 
 
 def _accepted(state: State, x: d.Accepted) -> None:
@@ -202,8 +194,7 @@ def _drop_redelivery(pool: Pool, request: Request) -> None:
 
 
 def _drop_lease(state: State, pool: Pool, request: Request) -> None:
-    lease = request.lease
-    assert lease is not None
+    lease = request.held_lease
     del state.leases[lease.lease_id]
     pool.leased -= 1
     timers.voided(state)
@@ -219,8 +210,7 @@ def _drop_lease(state: State, pool: Pool, request: Request) -> None:
 def _lease_ended(state: State, x: d.LeaseEnded) -> None:
     pool = state.pools[x.pool]
     request = pool.requests[x.request_id]
-    lease = request.lease
-    assert lease is not None
+    lease = request.held_lease
     assert lease.lease_id == x.lease_id
     _drop_lease(state, pool, request)
     state.old_leases[lease.dispatch_sequence] = Past(x.pool, x.request_id, 0, x.lease_id)
@@ -326,10 +316,12 @@ _FOLD: Final[dict[type[Any], Callable[[State, Any], None]]] = {
     d.Resumed: fc.resumed,
     d.Rejoined: fc.rejoined,
     d.Accepted: _accepted,
+    d.Dispatched: _dispatched,
     d.LeasesConfirmed: _leases_confirmed,
     d.LeaseRenewed: _lease_renewed,
     d.PrefillCompleted: _prefill_completed,
     d.LeaseEnded: _lease_ended,
+    d.Completed: _completed,
     d.CancelRequested: _cancel_requested,
     d.Ended: _ended,
     d.Requeued: _requeued,

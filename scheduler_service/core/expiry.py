@@ -41,8 +41,7 @@ def _lease_timer(
         # Set for a time that has moved on: it fires in its new place, even if that is due too.
         timers.arm_lease(state, pool, request)
         return
-    lease = request.lease
-    assert lease is not None
+    lease = request.held_lease
     by_hand_over = 0 < lease.hand_over_ns <= lease.expire_ns
     cause = d.LeaseEndCause.HAND_OVER if by_hand_over else d.LeaseEndCause.EXPIRED
     end_lease(state, pool, request, cause, now_ns, log)

@@ -26,8 +26,7 @@ def log_opened(state: State, x: d.LogOpened) -> None:
 def recovered(state: State, x: d.Recovered) -> None:
     """Extends every lease, and the time within which workers must be seen, by the downtime."""
     for request in state.leases.values():
-        lease = request.lease
-        assert lease is not None
+        lease = request.held_lease
         lease.expire_ns += x.downtime_ns
         if lease.hand_over_ns:
             lease.hand_over_ns += x.downtime_ns

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from scheduler_service.core.state import Flow
 
-_push: Final = heappush  # compiled, a name that is looked up once
 _SWEPT_ABOVE: Final = 64
 
 
@@ -46,7 +45,7 @@ class Heads:
         known = len(flows)
         flows.setdefault(sequence, flow)
         if len(flows) > known:
-            _push(self.heap, sequence)
+            heappush(self.heap, sequence)
 
     def pop(self) -> None:
         """Removes the first."""

@@ -62,8 +62,7 @@ def complete(state: State, x: Complete, log: list[d.Decision]) -> a.Finished:
     request = state.leases.get(lease_id)
     if request is None:
         return _complete_late(state, x)
-    lease = request.lease
-    assert lease is not None
+    lease = request.held_lease
     name = lease.pool
     pool = state.pools[name]
     if worker and lease.worker and worker != lease.worker:
@@ -169,8 +168,7 @@ def end_lease(
     error: str = "",
 ) -> None:
     """Ends a lease unfinished; then the request goes first again, or ends."""
-    lease = request.lease
-    assert lease is not None
+    lease = request.held_lease
     request_id, policy = request.request_id, pool.policy
     failures = request.failures + (cause is d.LeaseEndCause.EXPIRED)
     retry_ns = now_ns + policy.retry_backoff_ns if cause is d.LeaseEndCause.GIVEN_BACK else 0
@@ -237,8 +235,7 @@ def _count_prefill(
     moves = rules.class_order is _QBA and rules.admission_point is _AT_PREFILL
     if request.counted or not (moves or request.promoted):
         return
-    lease = request.lease
-    assert lease is not None
+    lease = request.held_lease
     holder = quota_holder(pool, pool.flows[request.user_id], request)
     count, debt = holder.short_admission_count, holder.promotion_debt
     if request.promoted:
@@ -270,8 +267,7 @@ def renew(state: State, x: c.RenewLease, log: list[d.Decision]) -> tuple[a.Renew
         if request is None:
             answers.append(a.Renewed(lease_id, _renewal_problem(state, lease_id)))
             continue
-        lease = request.lease
-        assert lease is not None
+        lease = request.held_lease
         name = lease.pool
         pool = state.pools[name]
         if x.worker and lease.worker and x.worker != lease.worker:

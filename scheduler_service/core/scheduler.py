@@ -62,8 +62,6 @@ def apply(state: State, command: c.Command, log: list[d.Decision]) -> Any:
     if due_ns is not None and due_ns <= now_ns:
         fire_due(state, now_ns, log)
     try:
-        if isinstance(command, Complete):  # compiled, it needs no table
-            return lifecycle.complete(state, command, log)
         return _HANDLERS[kind](state, command, log)
     finally:
         for name in state.gates:
@@ -231,6 +229,7 @@ def _open_log(state: State, x: c.OpenLog, log: list[d.Decision]) -> None:
 _HANDLERS: Final[dict[type[c.Command], Callable[[State, Any, list[d.Decision]], Any]]] = {
     c.Enqueue: admission.enqueue,
     c.NextDispatch: next_dispatch,
+    Complete: lifecycle.complete,
     c.RenewLease: lifecycle.renew,
     c.Cancel: lifecycle.cancel,
     c.Requeue: dead_letters.requeue,

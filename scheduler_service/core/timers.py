@@ -37,8 +37,7 @@ def arm_wait(state: State, pool: Pool, request: Request) -> None:
 
 def arm_lease(state: State, pool: Pool, request: Request) -> None:
     """Sets the timer for the end of a request's lease, or of its hand-over."""
-    lease = request.lease
-    assert lease is not None
+    lease = request.held_lease
     _arm(state, (lease_due(request), request.sequence, LEASE, pool.name, lease.lease_id))
 
 
@@ -74,8 +73,7 @@ def pause_end(state: State, pool_name: str, user_id: str) -> int:
 
 def lease_due(request: Request) -> int:
     """Returns when the lease ends, nanoseconds: at its hand-over time until it is confirmed."""
-    lease = request.lease
-    assert lease is not None
+    lease = request.held_lease
     if lease.hand_over_ns:
         return min(lease.hand_over_ns, lease.expire_ns)
     return lease.expire_ns

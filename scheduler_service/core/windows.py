@@ -92,8 +92,6 @@ class ReferenceSample:
         """
         ordered = self._ordered
         rank = (level_bp * len(ordered) + 9_999) // 10_000
-        if isinstance(ordered, list):  # compiled, its item is taken without a call
-            return ordered[rank - 1]
         return ordered[rank - 1]
 
     def dump(self) -> list[int]:

@@ -150,8 +150,7 @@ class Follower:
         return Event(queued=pb.AcquireQueued(outlook=outlook))
 
     def _granted(self, pool: Pool, request: Request) -> Event:
-        lease = request.lease
-        assert lease is not None  # noqa: S101 - asked only about leased requests
+        lease = request.held_lease
         self._lease_id = lease.lease_id
         self._told = None
         gate = pool.policy.mode is PoolMode.GATE
