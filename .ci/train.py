@@ -150,7 +150,8 @@ async def serve(gateway: Peer, worker: Peer, batch: int) -> None:
     for _ in range(WAITING // batch):
         await accept(batch)
     registration = pb.RegisterWorkerRequest(worker_id="w", pools=[POOL])
-    answer = await worker.say(pb.WorkerSessionRequest(register=registration, credits=batch))
+    hello = pb.WorkerSessionRequest(register=registration, credits=batch, brief_results=True)
+    answer = await worker.say(hello)
     served = 0
     while served < ITEMS:
         ask = pb.WorkerSessionRequest(credits=len(answer.dispatches))

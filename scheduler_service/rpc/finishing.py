@@ -19,7 +19,7 @@ from scheduler_service.app.limits import (
 from scheduler_service.core import answers as a
 from scheduler_service.core import commands as c
 from scheduler_service.core.completion import Complete
-from scheduler_service.core.decisions import Outcome
+from scheduler_service.core.decisions import Outcome, RequestState
 from scheduler_service.core.errors import InvalidCommand, SchedulerError, Unknown
 from scheduler_service.core.flows import old_lease
 from scheduler_service.rpc import status
@@ -31,7 +31,15 @@ from scheduler_service.rpc.validate import Checks, is_id
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
+_NEW: Final = a.Existing.NEW
 _REPEATED: Final = a.Existing.REPEATED
+_SUCCEEDED: Final = RequestState.SUCCEEDED
+
+_EMPTY_RESULT: Final = {
+    kind: kind(completion_results=[pb.CompleteResult()]).SerializeToString()
+    for kind in (pb.WorkerSessionResponse, pb.GatewaySessionResponse)
+}
+"""An empty result, encoded: merging many of these in takes less than adding one."""
 
 _OUTCOMES: Final = {int(value): value for value in Outcome}
 _NOT_STATED: Final = -1
@@ -47,12 +55,13 @@ class Completions:
         items: As stated.
         caller: Who states them.
         session_id: Session of the stream they came over, or empty; an item may state its own.
+        brief: The session's message that the results stand in, if they are to be brief.
 
     Attributes:
         count: How many they are; known once they are taken.
     """
 
-    __slots__ = ("caller", "count", "items", "results", "session_id")
+    __slots__ = ("brief", "caller", "count", "items", "results", "session_id")
 
     def __init__(
         self,
@@ -60,7 +69,9 @@ class Completions:
         items: Iterable[pb.CompleteRequest],
         caller: Identity,
         session_id: str,
+        brief: "pb.WorkerSessionResponse | pb.GatewaySessionResponse | None" = None,
     ) -> None:
+        self.brief = brief
         self.results = results
         self.items = items
         self.caller = caller
@@ -141,22 +152,26 @@ class Finishing:
                 place += 1
             message.count = index
         answers = engine.apply_all(commands) if commands else []
-        place = at = 0
+        for at, refused in bad.items():
+            answers.insert(at, refused)
+        start = 0
         for message in messages:
-            add = message.results.add
-            for _ in range(message.count):
-                result = add()
-                answer: a.Finished | SchedulerError
-                if bad and place in bad:
-                    answer = bad[place]
-                else:
-                    answer = answers[at]
-                    at += 1
-                place += 1
-                if isinstance(answer, a.Finished):
-                    _tell_finished(answer, result.response)
-                else:
-                    result.error.CopyFrom(self.item_error("Complete", answer))
+            self._tell(message, answers[start : start + message.count])
+            start += message.count
+
+    def _tell(self, message: Completions, answers: "list[a.Finished | SchedulerError]") -> None:
+        """Adds the results of one message."""
+        brief = message.brief
+        if brief is not None and all(_is_plain(answer) for answer in answers):
+            brief.MergeFromString(_EMPTY_RESULT[type(brief)] * len(answers))
+            return
+        add = message.results.add
+        for answer in answers:
+            result = add()
+            if isinstance(answer, SchedulerError):
+                result.error.CopyFrom(self.item_error("Complete", answer))
+            elif brief is None or not _is_plain(answer):
+                _tell_finished(answer, result.response)
 
     def _check(self, x: pb.CompleteRequest, path: str) -> None:
         checks = Checks(path)
@@ -317,6 +332,11 @@ class Finishing:
             error = error.below(path)
         self._runtime.observer.refused(rpc, error.metadata.get("pool", ""), error.reason)
         return status.item_error(error, self._runtime.retry_seconds(error))
+
+
+def _is_plain(answer: a.Finished | SchedulerError) -> bool:
+    """Whether a lease ended as SUCCEEDED just now: nothing its worker does not know."""
+    return isinstance(answer, a.Finished) and answer.existing is _NEW and answer.state is _SUCCEEDED
 
 
 def _tell_finished(done: a.Finished, answer: pb.CompleteResponse) -> None:

@@ -19,7 +19,7 @@ from scheduler_service.rpc import convert
 from scheduler_service.rpc.acquire import Refresher
 from scheduler_service.rpc.calls import Context, Runtime, peer_of
 from scheduler_service.rpc.events import Event, Follower
-from scheduler_service.rpc.finishing import Finishing
+from scheduler_service.rpc.finishing import Completions, Finishing
 from scheduler_service.rpc.gateway_message import check_message, is_usual
 from scheduler_service.rpc.identity import Identity
 from scheduler_service.rpc.intake import Intake
@@ -93,6 +93,7 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
         self._peer = peer_of(context, caller)
         self._credits = 0
         self._lease_ns = 0
+        self._brief = False
         self._news = _News()
         self._followed: dict[_Key, _Followed] = {}
         self._changed: dict[_Key, None] = {}
@@ -104,12 +105,16 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
         if not is_usual(message, self._credits):
             check_message(message, self._credits, self._desk.renewing)
         reply, finishing = self._news.reply, self._desk.finishing
+        self._brief = self._brief or message.brief_results
         if message.HasField("lease_duration"):
             self._lease_ns = nanoseconds(message.lease_duration)
         if message.enqueues:
             self.app.engine.gather(lambda: self._enqueue_all(message.enqueues))
         if message.completions:
-            finishing.complete_into(reply.completion_results, message.completions, self.caller)
+            brief = reply if self._brief else None
+            results = reply.completion_results
+            completions = Completions(results, message.completions, self.caller, "", brief)
+            finishing.complete_all([completions])
         if message.cancels:
             reply.cancel_results.extend(finishing.cancel_results(message.cancels, self.caller))
         if message.renewals:
@@ -137,7 +142,9 @@ class GatewayStream(Stream[pb.GatewaySessionRequest, _News]):
             if item.acquire:
                 self._acquire(item.request, result.response)
             else:
-                self._desk.intake.accept(item.request, self.caller, result.response)
+                self._desk.intake.accept(
+                    item.request, self.caller, result.response, outlook=not self._brief
+                )
         except SchedulerError as error:
             path = f"enqueues[{index}].request."
             result.error.CopyFrom(self._desk.finishing.item_error("Enqueue", error, path))

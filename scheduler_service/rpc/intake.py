@@ -126,6 +126,7 @@ class Intake:
         path: str = "",
         caller_bound: bool = False,
         wait_limit_ns: int = 0,
+        outlook: bool = True,
     ) -> None:
         """Decides about one request and writes the answer, to be told when it is durable.
 
@@ -136,6 +137,7 @@ class Intake:
             path: Where the message stands in its call, with a dot at the end.
             caller_bound: Whether the request ends with the call that waits for it.
             wait_limit_ns: How long its caller waits at most; 0 is as long as it takes.
+            outlook: Whether to tell its place and its expected wait, too.
 
         Raises:
             InvalidCommand: Names every bad field.
@@ -168,7 +170,7 @@ class Intake:
         if fields.payload or fields.metadata:
             payload = Payload(fields.payload, fields.metadata)
         answer: a.Accepted = engine.apply(command, payload)
-        self._answer(pool, fields.request_id, answer, message)
+        self._answer(pool, fields.request_id, answer, message, outlook=outlook)
 
     def _fields(self, x: pb.EnqueueRequest, caller: Identity, checks: Checks) -> Fields:
         """Checks every field that can be judged without the pool."""
@@ -260,29 +262,36 @@ class Intake:
         )
 
     def _answer(
-        self, pool: Pool, request_id: str, answer: a.Accepted, message: pb.EnqueueResponse
+        self,
+        pool: Pool,
+        request_id: str,
+        answer: a.Accepted,
+        message: pb.EnqueueResponse,
+        *,
+        outlook: bool,
     ) -> None:
-        """Writes the answer about a request, with the outlook of now."""
+        """Writes the answer about a request, if asked for with the outlook of now."""
         message.sequence = answer.sequence
         message.cost = answer.cost
         message.predicted_class = convert.number(answer.predicted_class)
         message.state = convert.number(answer.state)
         if answer.existing is _REPEATED:
             message.duplicate = True
-        if answer.state is _WAITING:
-            request = pool.requests.get(request_id)
-            if request is not None and request.state is _WAITING:
-                now_ns = self._app.engine.now_ns()
-                forecast = self._app.forecast
-                if answer.existing is _REPEATED:
-                    ahead, wait_ns = forecast.outlook(pool, request, now_ns)
-                else:
-                    ahead, wait_ns = forecast.at_once(pool, request, now_ns)
-                message.requests_ahead = ahead
-                if wait_ns >= 0:
-                    convert.set_duration(message.expected_wait, wait_ns)
-            elif request is not None:
-                message.state = convert.number(request.state)
+        request = pool.requests.get(request_id) if answer.state is _WAITING else None
+        if request is None:
+            return
+        if request.state is not _WAITING:
+            message.state = convert.number(request.state)
+        elif outlook:
+            now_ns = self._app.engine.now_ns()
+            forecast = self._app.forecast
+            if answer.existing is _REPEATED:
+                ahead, wait_ns = forecast.outlook(pool, request, now_ns)
+            else:
+                ahead, wait_ns = forecast.at_once(pool, request, now_ns)
+            message.requests_ahead = ahead
+            if wait_ns >= 0:
+                convert.set_duration(message.expected_wait, wait_ns)
 
 
 def _is_known(pool: Pool, request_id: str) -> bool:

@@ -84,6 +84,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
         self._offer = RunningOffer()
         self._credits = 0
         self._lease_ns = 0
+        self._brief = False
         self._news = _News()
         self._sending: _News | None = None
         self._parked: Parked | None = None
@@ -95,6 +96,7 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
     def take(self, message: pb.WorkerSessionRequest) -> int:
         """Has one message of the worker decided, with those of others that come in this turn."""
         count = len(message.completions)
+        self._brief = self._brief or message.brief_results
         if self._key and is_usual(message, self._credits):
             self._require_current()
             self._desk.turn.add(self, message)
@@ -119,8 +121,9 @@ class WorkerStream(Stream[pb.WorkerSessionRequest, _News]):
             return None
         self._news.any = True
         self._offer.give(completions)
-        results = self._news.reply.completion_results
-        return Completions(results, completions, self.caller, self._key)
+        reply = self._news.reply
+        brief = reply if self._brief else None
+        return Completions(reply.completion_results, completions, self.caller, self._key, brief)
 
     def go_on(self, message: pb.WorkerSessionRequest) -> None:
         """Goes on with a message after its completions."""

@@ -52,6 +52,25 @@ async def test_unknown_pool_is_not_found(client):
     assert caught.value.metadata["pool"] == "nowhere"
 
 
+async def test_brief_results_leave_out_what_takes_work(target, pool):
+    """An accepted request is not told its place, and an end that succeeded only that it did."""
+    async with AsyncFairsched(target, stream=True, brief_results=True) as client:
+        first = await client.enqueue(new_request(pool=pool, user_id="a", cost=1))
+        second = await client.enqueue(new_request(pool=pool, user_id="a", cost=1))
+        call = pb.NextDispatchRequest(pools=[pool], worker_id=f"w-{pool}")
+        (dispatch,) = (await client.scheduler.NextDispatch(call)).dispatches
+        done = pb.CompleteRequest(
+            lease_id=dispatch.lease_id, outcome=decision_pb2.OUTCOME_SUCCEEDED
+        )
+        ends = [await client.complete(done) for _ in range(2)]
+
+    assert second.sequence > first.sequence > 0
+    assert second.requests_ahead == 0
+    assert not second.HasField("expected_wait")
+    assert [end.state for end in ends] == [decision_pb2.REQUEST_STATE_SUCCEEDED] * 2
+    assert [end.duplicate for end in ends] == [False, True]
+
+
 async def test_full_queue_says_when_to_come_back(client, make_pool):
     """A refusal for lack of room carries a hint when to try again."""
     pool = make_pool(max_waiting_per_user=1)

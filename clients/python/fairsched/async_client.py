@@ -75,6 +75,7 @@ class AsyncFairsched:
         on_unavailable: OnUnavailable | None = None,
         resume_within: float = RESUME_WITHIN_S,
         stream: bool = False,
+        brief_results: bool = False,
         options: Options = (),
     ) -> None:
         """Prepares a client; it connects at the first call.
@@ -88,6 +89,9 @@ class AsyncFairsched:
             resume_within: How long to resume accepted requests while it is away, seconds.
             stream: `enqueue`, `acquire`, `cancel` and the ends of turns share one stream: less work
                 for both sides when many requests are under way.
+            brief_results: Over the stream, `enqueue` is not told `requests_ahead` and
+                `expected_wait`, and turns that succeeded only that they did: less work for the
+                service, and most for whoever enqueues much.
             options: Further gRPC channel arguments.
         """
         connection = Connection(target, token, tls, timeout, options)
@@ -99,6 +103,7 @@ class AsyncFairsched:
         self.local_turns = LocalTurns(on_unavailable or Closed())
         self.resume_within = resume_within
         self._by_stream = stream
+        self._brief_results = brief_results
         self._session: AsyncGatewaySession | None = None
         self._leases: AsyncLeaseKeeper | None = None
         self._background: set[asyncio.Task[Any]] = set()
@@ -292,7 +297,7 @@ class AsyncFairsched:
 
     def _open_session(self) -> AsyncGatewaySession | None:
         if self._by_stream and self._session is None:
-            self._session = AsyncGatewaySession(self.scheduler)
+            self._session = AsyncGatewaySession(self.scheduler, brief_results=self._brief_results)
         return self._session
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from fairsched import errors
+from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
 from fairsched.v1 import scheduler_service_pb2_grpc as pb_grpc
 
@@ -35,6 +36,9 @@ BATCH = 1000
 Item = TypeVar("Item")
 
 log = logging.getLogger("fairsched")
+
+_PLAINLY_ENDED = pb.CompleteResponse(state=decision_pb2.REQUEST_STATE_SUCCEEDED)
+"""What an empty result means: only with brief results, and only of a completion."""
 
 _Key = tuple[str, str]
 _PLACE = re.compile(r"^(enqueues|completions|cancels)\[\d+\]\.(request\.)?")
@@ -74,7 +78,7 @@ class _Line(Generic[Item]):
             if value.HasField("error"):
                 result.set_exception(_own(errors.from_item(value.error)))
             else:
-                result.set_result(value.response)
+                result.set_result(value.response if value.HasField("response") else _PLAINLY_ENDED)
 
     def fail(self, error: errors.CallError) -> None:
         for result in [*self._sent, *(result for _, result in self._unsent)]:
@@ -118,8 +122,11 @@ class SessionWait(AsyncIterator[pb.AcquireResponse]):
 class AsyncGatewaySession:
     """Enqueues, waits, completes and cancels over one stream."""
 
-    def __init__(self, stub: "pb_grpc.SchedulerServiceAsyncStub") -> None:
+    def __init__(
+        self, stub: "pb_grpc.SchedulerServiceAsyncStub", *, brief_results: bool = False
+    ) -> None:
         self._stub = stub
+        self._brief_results = brief_results
         self._enqueues: _Line[pb.SessionEnqueue] = _Line()
         self._completions: _Line[pb.CompleteRequest] = _Line()
         self._cancels: _Line[pb.CancelRequest] = _Line()
@@ -252,6 +259,7 @@ class AsyncGatewaySession:
             enqueues=self._enqueues.take(),
             completions=self._completions.take(),
             cancels=self._cancels.take(),
+            brief_results=self._brief_results,
         )
 
     async def _read(

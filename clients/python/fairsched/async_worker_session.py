@@ -87,7 +87,9 @@ class AsyncSessionWorker(AsyncWorker):
         """Returns the first message: opens the session, or resumes it with all leases held."""
         self._credits = self._jobs.free
         message = pb.WorkerSessionRequest(
-            credits=self._credits, lease_duration=duration(self.settings.lease_duration)
+            credits=self._credits,
+            lease_duration=duration(self.settings.lease_duration),
+            brief_results=True,
         )
         if self._jobs.session_id:
             message.session_id = self._jobs.session_id

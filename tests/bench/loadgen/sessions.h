@@ -109,7 +109,8 @@ class GatewayStream : public Session<v1::GatewaySessionRequest, v1::GatewaySessi
         traffic_(traffic),
         open_loop_(open_loop),
         batch_(run->options.Whole("batch", 10)),
-        window_(run->options.Whole("gateway-window", 4)) {}
+        window_(run->options.Whole("gateway-window", 4)),
+        brief_(run->options.Whole("brief", 1) != 0) {}
 
   // Sends what is due, if a message may be sent.
   void Pump() {
@@ -121,6 +122,7 @@ class GatewayStream : public Session<v1::GatewaySessionRequest, v1::GatewaySessi
     count = std::min(count, open_loop_ ? int64_t{1000} : batch_);
     if (count <= 0 || (!open_loop_ && count < batch_)) return;
     out_.Clear();
+    out_.set_brief_results(brief_);
     for (int64_t item = 0; item < count; item++) {
       auto* request = out_.add_enqueues()->mutable_request();
       run_->FillRequest(request);
@@ -158,6 +160,7 @@ class GatewayStream : public Session<v1::GatewaySessionRequest, v1::GatewaySessi
   Traffic* traffic_;
   bool open_loop_;
   int64_t batch_, window_;
+  bool brief_;
   std::deque<int64_t> unanswered_;  // results still owed, by message
   std::deque<Nanos> intended_;
   v1::GatewaySessionRequest out_;
@@ -178,6 +181,7 @@ class WorkerStream : public Session<v1::WorkerSessionRequest, v1::WorkerSessionR
     auto* registration = out_.mutable_register_();
     registration->set_worker_id("worker-" + std::to_string(index_));
     registration->add_pools(run_->pool);
+    out_.set_brief_results(run_->options.Whole("brief", 1) != 0);
     out_.set_credits(credits_);
     Write(out_);
   }

@@ -872,8 +872,15 @@ class GatewaySessionRequest(_message.Message):
     CANCELS_FIELD_NUMBER: _builtins.int
     RENEWALS_FIELD_NUMBER: _builtins.int
     LEASE_DURATION_FIELD_NUMBER: _builtins.int
+    BRIEF_RESULTS_FIELD_NUMBER: _builtins.int
     credits: _builtins.int
     """Optional. Further events that the service may send, 0 to 1,000,000."""
+    brief_results: _builtins.bool
+    """Optional. True, once in a stream, makes results from this message on leave
+    out what takes work to say: a completion that ended its lease as
+    `SUCCEEDED` just now gets an empty result, and an enqueue without `acquire`
+    is not told `requests_ahead` and `expected_wait`.
+    """
     @_builtins.property
     def enqueues(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionEnqueue]:
         """Optional. Requests to be queued, at most 1000."""
@@ -905,10 +912,11 @@ class GatewaySessionRequest(_message.Message):
         cancels: _abc.Iterable[Global___CancelRequest] | None = ...,
         renewals: _abc.Iterable[Global___LeaseRenewal] | None = ...,
         lease_duration: _duration_pb2.Duration | None = ...,
+        brief_results: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancels", b"cancels", "completions", b"completions", "credits", b"credits", "enqueues", b"enqueues", "lease_duration", b"lease_duration", "renewals", b"renewals"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brief_results", b"brief_results", "cancels", b"cancels", "completions", b"completions", "credits", b"credits", "enqueues", b"enqueues", "lease_duration", b"lease_duration", "renewals", b"renewals"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -978,6 +986,7 @@ class WorkerSessionRequest(_message.Message):
     RENEWALS_FIELD_NUMBER: _builtins.int
     LEASE_DURATION_FIELD_NUMBER: _builtins.int
     DRAIN_FIELD_NUMBER: _builtins.int
+    BRIEF_RESULTS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Optional. Resumes a session after its stream was lost. The first message
     then names in `renewals` every lease that the worker holds: a lease of the
@@ -987,6 +996,11 @@ class WorkerSessionRequest(_message.Message):
     """Optional. Further dispatches that the worker can take, 0 to 1,000,000."""
     drain: _builtins.bool
     """Optional. True stops new work for this worker."""
+    brief_results: _builtins.bool
+    """Optional. True, once in a stream, makes results from this message on say
+    nothing where all went as asked: a completion that ended its lease as
+    `SUCCEEDED` just now gets an empty result.
+    """
     @_builtins.property
     def register(self) -> Global___RegisterWorkerRequest:
         """Optional. Opens a session."""
@@ -1022,10 +1036,11 @@ class WorkerSessionRequest(_message.Message):
         renewals: _abc.Iterable[Global___LeaseRenewal] | None = ...,
         lease_duration: _duration_pb2.Duration | None = ...,
         drain: _builtins.bool = ...,
+        brief_results: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration", "offer", b"offer", "register", b"register"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completions", b"completions", "credits", b"credits", "drain", b"drain", "lease_duration", b"lease_duration", "offer", b"offer", "register", b"register", "renewals", b"renewals", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brief_results", b"brief_results", "completions", b"completions", "credits", b"credits", "drain", b"drain", "lease_duration", b"lease_duration", "offer", b"offer", "register", b"register", "renewals", b"renewals", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
