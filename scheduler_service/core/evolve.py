@@ -15,9 +15,10 @@ from scheduler_service.core import flows as fl
 from scheduler_service.core import fold_config as fc
 from scheduler_service.core import timers
 from scheduler_service.core.charge import reach_of
+from scheduler_service.core.grant import Grant, grant_of
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PredictedClass
 from scheduler_service.core.request import OLD_LEASES_MAX, Lease, Past, Request, sequence_of
-from scheduler_service.core.state import Flow, Pool, State
+from scheduler_service.core.state import Pool, State
 
 _LEASED: Final = d.RequestState.LEASED
 _QBA: Final = ClassOrder.QBA
@@ -72,10 +73,12 @@ def _accepted(state: State, x: d.Accepted) -> None:
 
 
 def _dispatched(state: State, x: d.Dispatched) -> None:
-    name, turn, rule = x.pool, x.turn, x.rule
+    name = x.pool
     pool = state.pools[name]
-    request = fl.taken(state, pool, x)
-    flow = pool.flows[request.user_id]
+    grant, state.grant = state.grant, None
+    if grant is None:
+        grant = grant_of(pool, x)
+    request, flow, turn, rule = grant.request, grant.flow, grant.turn, grant.rule
     if turn is _REDELIVERY:
         _drop_redelivery(pool, request)
     else:
@@ -87,15 +90,21 @@ def _dispatched(state: State, x: d.Dispatched) -> None:
         request.rule = rule
         if request.expire_ns:
             timers.voided(state)
-        pool.passes = x.passes_after
-        _take_turn(pool, flow, request, rule, x)
+        pool.passes = grant.passes_after
+        _take_turn(pool, grant)
         fl.settle(pool, flow, request.predicted_class)
     request.state = _LEASED
-    request.attempts = x.attempt
-    lease_id, worker_key, hand_over_ns = x.lease_id, x.worker, x.hand_over_ns
-    expire_ns, sequence = x.lease_expire_ns, state.sequence
+    request.attempts = grant.attempt
+    lease_id, worker_key, hand_over_ns = grant.lease_id, grant.worker, grant.hand_over_ns
     request.lease = Lease(
-        lease_id, worker_key, state.now_ns, expire_ns, hand_over_ns, sequence, turn, pool=name
+        lease_id,
+        worker_key,
+        state.now_ns,
+        grant.lease_expire_ns,
+        hand_over_ns,
+        state.sequence,
+        turn,
+        pool=name,
     )
     state.leases[lease_id] = request
     pool.leased += 1
@@ -104,45 +113,45 @@ def _dispatched(state: State, x: d.Dispatched) -> None:
         worker.leases += 1
         if hand_over_ns:
             worker.provisional[lease_id] = request
-    if x.idempotency_key:
-        call = (worker_key, x.idempotency_key)
+    if grant.idempotency_key:
+        call = (worker_key, grant.idempotency_key)
         if call not in state.keys:
-            state.key_queue.append((x.now_ns, call))
+            state.key_queue.append((state.now_ns, call))
         fl.forget_keys(state, pool)
         state.keys[call] = (*state.keys.get(call, ()), (name, request.request_id, lease_id))
     timers.arm_lease(state, pool, request)
 
 
-def _take_turn(pool: Pool, flow: Flow, request: Request, rule: d.Rule, x: d.Dispatched) -> None:
+def _take_turn(pool: Pool, grant: Grant) -> None:
     """Charges the meter and moves `v` (SFQ §2.3), and the quota (QBA §III-A6)."""
     if pool.backlog.charged:
-        assert flow.meter == x.meter_before
-        charge: int = x.charge_micros
-        virtual_time: int = x.virtual_time_after
-        flow.meter = meter = x.meter_after
+        charge, meter = grant.charge_micros, grant.meter_after
+        virtual_time = grant.virtual_time_after
+        grant.flow.meter = meter
         pool.largest_meter = max(pool.largest_meter, meter)
-        pool.recent_costs.push(request.cost)
+        pool.recent_costs.push(grant.request.cost)
         pool.recent_charges.push(charge)
         pool.charge_max = max(pool.charge_max, charge)
-        pool.slack_max = max(pool.slack_max, reach_of(pool.rules, x.slack_micros))
+        pool.slack_max = max(pool.slack_max, reach_of(pool.rules, grant.slack_micros))
         if virtual_time > pool.virtual_time:
             pool.virtual_time = virtual_time
             if pool.idle:
                 fl.forget_idle(pool)
     if pool.rules.class_order is _QBA:
-        _move_quota(pool, flow, request, rule, x)
-    for request_id in x.overtook:
+        _move_quota(pool, grant)
+    for request_id in grant.overtook:
         pool.requests[request_id].overtakes += 1
 
 
-def _move_quota(pool: Pool, flow: Flow, request: Request, rule: d.Rule, x: d.Dispatched) -> None:
+def _move_quota(pool: Pool, grant: Grant) -> None:
+    flow, request = grant.flow, grant.request
     holder = flow if pool.backlog.charged else pool
-    if rule is _PROMOTION:
+    if grant.rule is _PROMOTION:
         request.promoted, request.promoted_by_pool = True, holder is pool
     if pool.rules.admission_point is _AT_DISPATCH:
         request.counted = True
-        holder.short_admission_count = x.short_admission_count_after
-        debt: bool = x.promotion_debt_after
+        holder.short_admission_count = grant.short_admission_count_after
+        debt = grant.promotion_debt_after
         if holder.promotion_debt is not debt:
             holder.promotion_debt = debt
             if debt and holder is flow:

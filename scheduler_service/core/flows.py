@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import Any, Final
 
 from scheduler_service.core.backlog import OUT
-from scheduler_service.core.decisions import Completed, Dispatched, RequestState
+from scheduler_service.core.decisions import Completed, RequestState
 from scheduler_service.core.gone import Gone
 from scheduler_service.core.held import HeldIndex
 from scheduler_service.core.policy import PredictedClass
@@ -39,8 +39,8 @@ def flow_of(pool: Pool, user_id: str) -> Flow:
     return flow
 
 
-def taken(state: State, pool: Pool, x: Dispatched | Completed) -> Request:
-    """Returns the request of the decision being taken; it is looked up unless it is at hand."""
+def taken(state: State, pool: Pool, x: Completed) -> Request:
+    """Returns the request of the completion being taken; it is looked up unless it is at hand."""
     request, state.at_hand = state.at_hand, None
     return pool.requests[x.request_id] if request is None else request
 

@@ -12,10 +12,11 @@ from scheduler_service.core.decisions import (
     Rule,
     Turn,
 )
+from scheduler_service.core.grant import Grant
 from scheduler_service.core.invariants import check_band
 from scheduler_service.core.meters import next_lowest
 from scheduler_service.core.policy import AdmissionPoint, ClassOrder, PredictedClass
-from scheduler_service.core.recording import after_leaving, record_of
+from scheduler_service.core.recording import after_leaving, record_grant
 from scheduler_service.core.request import Request
 from scheduler_service.core.selection import (
     Choice,
@@ -123,7 +124,7 @@ def write_grant(
 ) -> Dispatched:
     """Writes down the dispatch with all that explains it, and takes it."""
     flow, request, rule, turn = choice.flow, choice.request, choice.rule, choice.turn
-    backlog, now_ns = pool.backlog, ask.now_ns
+    backlog = pool.backlog
     meter, charge, time_after, passes = flow.meter, 0, pool.virtual_time, pool.passes
     runner_up, runner_up_meter, first = "", 0, turn is not _REDELIVERY
     if first and (backlog.user_by_user or not backlog.charged):
@@ -140,48 +141,84 @@ def write_grant(
             runner_up, runner_up_meter = frame.smallest_user, frame.smallest
     count, count_after, debt, debt_after = _quota_of(pool, choice)
     expire_ns, hand_over_ns = _lease_times(pool, ask)
-    dispatched = _DISPATCHED(
-        now_ns,
-        pool.name,
-        request.request_id,
-        flow.user_id,
-        request.sequence,
+    granted = Grant(
+        request,
+        flow,
         f"{ask.nonce}-{state.sequence + 1}",
         ask.worker,
-        ask.nonce,
         request.attempts + 1,
         expire_ns,
         hand_over_ns,
         turn,
         rule,
-        request.cost,
         charge,
+        time_after,
+        meter + charge,
+        count_after,
+        frame.slack,
+        passes,
+        overtook,
+        ask.idempotency_key,
+        promotion_debt_after=debt_after,
+    )
+    dispatched = _explained(pool, ask, frame, granted, count, runner_up, runner_up_meter, debt=debt)
+    record_grant(state, log, dispatched, granted)
+    return dispatched
+
+
+def _explained(
+    pool: Pool,
+    ask: Ask,
+    frame: Frame,
+    granted: Grant,
+    count: int,
+    runner_up: str,
+    runner_up_meter: int,
+    *,
+    debt: bool,
+) -> Dispatched:
+    """Returns the record of a grant, with all that explains it; counter and debt are as before."""
+    flow, request, now_ns = granted.flow, granted.request, ask.now_ns
+    return _DISPATCHED(
+        now_ns,
+        pool.name,
+        request.request_id,
+        flow.user_id,
+        request.sequence,
+        granted.lease_id,
+        granted.worker,
+        ask.nonce,
+        granted.attempt,
+        granted.lease_expire_ns,
+        granted.hand_over_ns,
+        granted.turn,
+        granted.rule,
+        request.cost,
+        granted.charge_micros,
         flow.weight_milli,
         request.predicted_class,
         now_ns - request.enqueue_ns,
         frame.threshold_ns,
         request.predicted_class is not _SHORT and request.enqueue_ns < frame.aged_before,
         pool.virtual_time,
-        time_after,
-        meter,
-        meter + charge,
+        granted.virtual_time_after,
+        flow.meter,
+        granted.meter_after,
         count,
-        count_after,
+        granted.short_admission_count_after,
         debt,
-        debt_after,
-        frame.slack,
-        passes,
-        0 if turn is _REDELIVERY else backlog.selectable,
+        granted.promotion_debt_after,
+        granted.slack_micros,
+        granted.passes_after,
+        0 if granted.turn is _REDELIVERY else pool.backlog.selectable,
         runner_up,
         runner_up_meter,
-        overtook,
+        granted.overtook,
         pool.policy_digest,
         ask.offer,
-        ask.idempotency_key,
+        granted.idempotency_key,
         ask.peer,
     )
-    record_of(state, log, dispatched, request)
-    return dispatched
 
 
 def _lease_times(pool: Pool, ask: Ask) -> tuple[int, int]:

@@ -52,6 +52,7 @@ def check(state: "State") -> None:
         O(everything); for tests, dumps and start-up.
     """
     assert state.at_hand is None, "a request was at hand for a decision that did not take it"
+    assert state.grant is None, "a grant was at hand for a decision that did not take it"
     for pool in state.pools.values():
         _check_pool(state, pool)
     for lease_id, request in state.leases.items():

@@ -90,7 +90,7 @@ def add(index: "SortedList[Key]", key: Key) -> None:
 
 
 def remove(index: "SortedList[Key]", key: Key) -> None:
-    """Removes an entry, which must be there.
+    """Removes an entry: the very one that was added.
 
     Complexity:
         As `move`.
@@ -99,8 +99,8 @@ def remove(index: "SortedList[Key]", key: Key) -> None:
     parts: list[list[Key]] = layout._lists
     number = place_of_key(layout._maxes, key)
     part = parts[number]
-    at = 0 if part[0] == key else place_of_key(part, key)
-    assert part[at] == key, "the index lacks an entry"
+    at = 0 if part[0] is key else place_of_key(part, key)
+    assert part[at] is key, "the index lacks an entry"
     if len(part) == 1 or (len(part) <= _LOAD // 2 + 1 and len(parts) > 1):
         index.remove(key)
         return
@@ -118,7 +118,7 @@ def _resized(layout: Any, number: int, part: list[Key], by: int) -> None:
 
 
 def move(index: "SortedList[Key]", old: Key, new: Key) -> None:
-    """Puts `new` in the place of `old`, which must be there.
+    """Puts `new` in the place of `old`, the very one that was added.
 
     Complexity:
         O(log n), and moving up to some thousand pointers.
@@ -130,8 +130,8 @@ def move(index: "SortedList[Key]", old: Key, new: Key) -> None:
     source = place_of_key(maxes, old) if last else 0
     target = min(place_of_key(maxes, new), last) if last else 0
     part = parts[source]
-    at = 0 if part[0] == old else place_of_key(part, old)
-    assert part[at] == old, "the index lacks an entry"
+    at = 0 if part[0] is old else place_of_key(part, old)
+    assert part[at] is old, "the index lacks an entry"
     if source == target:
         del part[at]
         part.insert(place_of_key(part, new), new)

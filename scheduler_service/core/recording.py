@@ -2,6 +2,7 @@
 
 from scheduler_service.core.decisions import BusyPeriodClosed, Decision, Rebased
 from scheduler_service.core.evolve import evolve
+from scheduler_service.core.grant import Grant
 from scheduler_service.core.policy import REBASE_AT_MICROS
 from scheduler_service.core.request import Request
 from scheduler_service.core.state import Pool, State
@@ -14,8 +15,14 @@ def record(state: State, log: list[Decision], decision: Decision) -> None:
 
 
 def record_of(state: State, log: list[Decision], decision: Decision, request: Request) -> None:
-    """Takes a decision about a request that is at hand: the fold need not look it up."""
+    """Takes the completion of a request that is at hand: the fold need not look it up."""
     state.at_hand = request
+    record(state, log, decision)
+
+
+def record_grant(state: State, log: list[Decision], decision: Decision, grant: Grant) -> None:
+    """Takes a dispatch that is at hand: the fold need not read it from its record."""
+    state.grant = grant
     record(state, log, decision)
 
 

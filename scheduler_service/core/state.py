@@ -27,6 +27,7 @@ from scheduler_service.core.windows import ReferenceSample, SlidingMax
 
 if TYPE_CHECKING:
     from scheduler_service.core.gone import Gone
+    from scheduler_service.core.grant import Grant
     from scheduler_service.core.held import HeldIndex
     from scheduler_service.core.search import Key
 
@@ -263,7 +264,8 @@ class State:
         timers: Heap of (time, request sequence, kind, pool, id).
         timer_place: Where the next look for void timers begins.
         void_timers: Timers that became void since they were last cleared away, about.
-        at_hand: Request of the decision being taken, where who takes it has it (`recording`).
+        at_hand: Request of the completion being taken, where who takes it has it (`recording`).
+        grant: The dispatch being taken, likewise.
     """
 
     def __init__(self) -> None:
@@ -283,3 +285,4 @@ class State:
         self.timer_place = 0
         self.void_timers = 0
         self.at_hand: Request | None = None
+        self.grant: Grant | None = None

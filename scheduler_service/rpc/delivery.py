@@ -55,10 +55,15 @@ class Delivery:
         self._kinds: list[_Kind] = []
         self._expire_ns: list[int] = []
         self._payloads: list[tuple[pb.Dispatch, asyncio.Future[Payload | None]]] = []
+        before: Request | None = None
+        kind: _Kind = ()
         for request in answer.granted:
-            self._add(request, into.add())
+            if before is None or not _are_alike(before, request):
+                kind = _kind_of(request)
+            before = request
+            self._add(request, into.add(), kind)
 
-    def _add(self, request: "Request", message: pb.Dispatch) -> None:
+    def _add(self, request: "Request", message: pb.Dispatch, kind: "_Kind") -> None:
         lease = request.held_lease
         message.sequence = lease.dispatch_sequence
         message.request_id = request.request_id
@@ -68,16 +73,7 @@ class Delivery:
         self._messages.append(message)
         self.lease_ids.append(lease.lease_id)
         self._expire_ns.append(lease.expire_ns)
-        self._kinds.append(
-            (
-                lease.pool,
-                request.attempts,
-                request.predicted_class,
-                request.rule,
-                lease.turn,
-                request.caller_bound,
-            )
-        )
+        self._kinds.append(kind)
         if self._engine.has_payload(request.sequence):
             self._payloads.append((message, self._engine.fetch(request.sequence)))
 
@@ -103,17 +99,16 @@ class Delivery:
                 message.payload = payload.payload
                 message.metadata.update(convert.unpack_metadata(payload.metadata))
         now_ns = self._engine.now_ns()
-        encoded: dict[_Kind, bytes] = {}
-        left, left_until_ns = b"", -1
+        before: _Kind | None = None
+        left, left_until_ns, common = b"", -1, b""
         for message, kind, expire_ns in zip(
             self._messages, self._kinds, self._expire_ns, strict=True
         ):
             if expire_ns != left_until_ns:
                 left, left_until_ns = _lease_duration(expire_ns, now_ns), expire_ns
-                encoded.clear()
-            common = encoded.get(kind)
-            if common is None:
-                common = encoded[kind] = _encoded(kind) + left
+                before = None
+            if kind is not before:
+                common, before = _encoded(kind) + left, kind
             message.MergeFromString(common)
 
     def trim(self, dispatches: "_Field", bytes_max: int) -> list[str]:
@@ -143,6 +138,32 @@ class Delivery:
         """Stops waiting for payloads that nobody will be sent."""
         for _, future in self._payloads:
             future.cancel()
+
+
+def _kind_of(request: "Request") -> "_Kind":
+    """Returns what dispatches of an answer have in common."""
+    lease = request.held_lease
+    return (
+        lease.pool,
+        request.attempts,
+        request.predicted_class,
+        request.rule,
+        lease.turn,
+        request.caller_bound,
+    )
+
+
+def _are_alike(one: "Request", other: "Request") -> bool:
+    """Whether two requests have the same kind, without making it."""
+    first, second = one.held_lease, other.held_lease
+    return (
+        one.predicted_class is other.predicted_class
+        and one.rule is other.rule
+        and first.turn is second.turn
+        and one.attempts == other.attempts
+        and one.caller_bound == other.caller_bound
+        and first.pool == second.pool
+    )
 
 
 @lru_cache(maxsize=_KINDS_MAX)

@@ -226,8 +226,8 @@ MUTANTS = [
         "qba_debt_per_user",
         (
             "evolve",
-            "holder = flow if pool.backlog.charged else pool\n    if rule",
-            "holder = pool\n    if rule",
+            "holder = flow if pool.backlog.charged else pool\n    if grant.rule",
+            "holder = pool\n    if grant.rule",
         ),
         (
             "granting",

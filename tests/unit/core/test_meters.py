@@ -38,13 +38,15 @@ def test_moves_keep_the_order(users, reach):
 
 def test_parts_that_a_move_would_empty_or_overfill_are_parted_anew():
     """All entries move past the others, from one part into one, and back."""
-    index = SortedList((n, 0, "") for n in range(5000))
-    for n in range(5000):
-        move(index, (n, 0, ""), (n + 5000, 0, ""))
+    here = [(n, 0, "") for n in range(5000)]
+    there = [(n + 5000, 0, "") for n in range(5000)]
+    index = SortedList(here)
+    for old, new in zip(here, there, strict=True):
+        move(index, old, new)
         index._check()
-    assert list(index) == [(n + 5000, 0, "") for n in range(5000)]
-    for n in range(5000):
-        move(index, (n + 5000, 0, ""), (n, 0, ""))
+    assert list(index) == there
+    for old, new in zip(there, here, strict=True):
+        move(index, old, new)
     index._check()
     assert next_lowest(parts_of(index)) == (1, 0, "")
 
