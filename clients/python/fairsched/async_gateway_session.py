@@ -37,9 +37,6 @@ Item = TypeVar("Item")
 
 log = logging.getLogger("fairsched")
 
-_PLAINLY_ENDED = pb.CompleteResponse(state=decision_pb2.REQUEST_STATE_SUCCEEDED)
-"""What an empty result means: only with brief results, and only of a completion."""
-
 _Key = tuple[str, str]
 _PLACE = re.compile(r"^(enqueues|completions|cancels)\[\d+\]\.(request\.)?")
 
@@ -50,6 +47,11 @@ def _own(error: errors.CallError) -> errors.CallError:
         (_PLACE.sub("", field), problem) for field, problem in error.field_violations
     ]
     return error
+
+
+def _plain_end() -> pb.CompleteResponse:
+    """Returns what an empty result means: only with brief results, and only of a completion."""
+    return pb.CompleteResponse(state=decision_pb2.REQUEST_STATE_SUCCEEDED)
 
 
 class _Line(Generic[Item]):
@@ -78,7 +80,7 @@ class _Line(Generic[Item]):
             if value.HasField("error"):
                 result.set_exception(_own(errors.from_item(value.error)))
             else:
-                result.set_result(value.response if value.HasField("response") else _PLAINLY_ENDED)
+                result.set_result(value.response if value.HasField("response") else _plain_end())
 
     def fail(self, error: errors.CallError) -> None:
         for result in [*self._sent, *(result for _, result in self._unsent)]:
