@@ -36,6 +36,7 @@ AROUND = {
         "blocked",
         "chain",
         "clock",
+        "commit",
         "engine",
         "estimate",
         "histogram",
@@ -43,13 +44,14 @@ AROUND = {
         "misfits",
         "outlook",
         "payload_keys",
+        "presence",
         "request_watch",
         "spans",
         "tally",
         "workers",
     ),
     "estimator": ("classify", "cost", "learning"),
-    "rpc": ("convert", "delivery", "finishing", "intake", "validate"),
+    "rpc": ("convert", "delivery", "finishing", "intake", "pulling", "validate"),
 }
 """By package: what is compiled around the core."""
 

@@ -1,4 +1,4 @@
-"""Does the work that a compiler is to optimise for: sessions of gateways and workers, in memory.
+"""Does the work that a compiler is to optimise for: sessions and single calls, in memory.
 
 `compile.py` has it done between two compilations: what the first makes counts how often each branch
 is taken, the second lays the code out by it.  Takes some seconds.
@@ -38,6 +38,9 @@ POOL = "p"
 RUNS = (("fair_qba", 10), ("fair_qba", 50), ("sfq", 50), ("qba", 50), ("fcfs", 50))
 """Preset and items a message."""
 
+CALLERS, CALLS = 16, 250
+"""Callers of single calls, and how many lifecycles each of them goes through."""
+
 USERS = 1000
 WAITING = 12_500
 ITEMS = 15_000
@@ -65,6 +68,9 @@ class Peer:
     def peer(self) -> str:
         """Names the peer."""
         return "trainer"
+
+    def time_remaining(self) -> None:
+        """Waits as long as it takes."""
 
     async def say(self, message: Any) -> Any:
         """Says something; returns the answer."""
@@ -166,12 +172,47 @@ async def serve(gateway: Peer, worker: Peer, batch: int) -> None:
         answer = await worker.say(ask)
 
 
+async def run_calls(preset: str) -> None:
+    """Serves requests over single calls, each answered when it is durable."""
+    engine, desks, app = desks_of(preset)
+    source = requests(CALLERS)
+    async with asyncio.TaskGroup() as callers:
+        for number in range(CALLERS):
+            callers.create_task(call(engine, desks, source, f"w{number}"))
+    app.drain()
+    await engine.close()
+
+
+async def call(
+    engine: Engine, desks: Desks, source: Iterator[pb.SessionEnqueue], worker: str
+) -> None:
+    """Goes through `CALLS` lifecycles, one call after the other."""
+    context = Peer()
+    for _ in range(CALLS):
+        request = pb.EnqueueRequest.FromString(next(source).request.SerializeToString())
+        desks.intake.accept(request, EVERYBODY, pb.EnqueueResponse())
+        await engine.durable()
+        pull, given = (
+            pb.NextDispatchRequest(worker_id=worker, pools=[POOL]),
+            pb.NextDispatchResponse(),
+        )
+        await desks.pulling.next_dispatch(pull, context, EVERYBODY, given)
+        for dispatch in given.dispatches:
+            usage = pb.Usage(prompt_tokens=100, output_tokens=dispatch.cost // 4)
+            done = pb.CompleteRequest(
+                lease_id=dispatch.lease_id, outcome=decision_pb2.OUTCOME_SUCCEEDED, usage=usage
+            )
+            desks.finishing.complete(done, EVERYBODY)
+            await engine.durable()
+
+
 def main() -> None:
     """Runs all."""
     if not core.COMPILED:
         raise RuntimeError("nothing is compiled")
     for preset, batch in RUNS:
         asyncio.run(run(preset, batch))
+    asyncio.run(run_calls("fair_qba"))
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ them when one call is.
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+from typing import Final, NamedTuple, final
 
 from scheduler_service.app import clock
 from scheduler_service.app.chain import GroupBuilder
@@ -31,24 +31,29 @@ from scheduler_service.app.histogram import DurationHistogram
 from scheduler_service.app.ports import Group, Payload, Store, StoreFailed
 from scheduler_service.core.decisions import Decision
 
-IDLE_SECONDS = 0.5
-"""After this long without a group the store may do longer steps of its upkeep."""
-
-GAP_SECONDS = 0.002
-"""Upkeep that is due waits this long for a gap between groups, so that it delays no reply …"""
-
-GROUPS_PER_STEP = 64
-"""… but comes after this many groups at the latest, so that load cannot starve it."""
-
-MAX_GROUP_RECORDS = 4096
-MAX_GROUP_BYTES = 4 << 20
+MAX_GROUP_RECORDS: Final = 4096
+MAX_GROUP_BYTES: Final = 4 << 20
 """A group is closed when it reaches either: bounds one transaction and one row.  What is recorded
 at once is not split, so a group can hold less than twice as many records, and their bytes with a
 payload more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Pace(NamedTuple):
+    """When the store may do steps of its upkeep.
+
+    Attributes:
+        gap_seconds: What is due waits this long for a gap between groups, so that it delays no
+            reply …
+        groups: … but comes after this many groups at the latest, so that load cannot starve it.
+        idle_seconds: After this long without a group there is time for longer steps.
+    """
+
+    gap_seconds: float = 0.002
+    groups: int = 64
+    idle_seconds: float = 0.5
+
+
+class Commit(NamedTuple):
     """A group that is durable.
 
     Attributes:
@@ -66,6 +71,7 @@ class CommitterFailed(StoreFailed):
     """The committer has failed before; nothing can be recorded any more."""
 
 
+@final
 class GroupCommitter:
     """Commits groups of decisions one after the other.
 
@@ -75,6 +81,7 @@ class GroupCommitter:
         store: Where groups go.  `append` and `upkeep` are called on the committer's thread.
         on_durable: Called once a group, in order.
         on_failure: Called once, with the first error; nothing is called after it.
+        pace: When `upkeep` is called.
 
     Attributes:
         durable: Position up to which everything is durable.
@@ -88,6 +95,7 @@ class GroupCommitter:
         *,
         on_durable: Callable[[Commit], None],
         on_failure: Callable[[Exception], None],
+        pace: Pace | None = None,
     ) -> None:
         self.durable = store.head()
         self.commit_latency = DurationHistogram()
@@ -95,6 +103,7 @@ class GroupCommitter:
         self._store = store
         self._on_durable = on_durable
         self._on_failure = on_failure
+        self._pace = pace or Pace()
         self._builder = GroupBuilder(self.durable)
         self._closed_groups: list[Group] = []
         self._next_ticket = 1
@@ -104,7 +113,7 @@ class GroupCommitter:
         self._failure: Exception | None = None
         self._settled: list[tuple[int, asyncio.Future[None]]] = []
         self._inbox: SimpleQueue[Group | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._own_thread: threading.Thread | None = None
         self._stopped: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -112,11 +121,11 @@ class GroupCommitter:
 
     def start(self) -> None:
         """Starts the thread; to be called on the running loop, once."""
-        assert self._thread is None
+        assert self._own_thread is None
         self._loop = asyncio.get_running_loop()
         self._stopped = self._loop.create_future()
-        self._thread = threading.Thread(target=self._run, name="fairsched-commit", daemon=True)
-        self._thread.start()
+        self._own_thread = threading.Thread(target=self._run, name="fairsched-commit", daemon=True)
+        self._own_thread.start()
 
     async def drain(self) -> None:
         """Waits until everything recorded so far is durable.
@@ -147,15 +156,15 @@ class GroupCommitter:
         Raises:
             CommitterFailed: Something could not be committed.
         """
-        if self._thread is None or self._stopped is None:
+        if self._own_thread is None or self._stopped is None:
             return
         try:
             await self.drain()
         finally:
             self._inbox.put(None)
             await self._stopped
-            self._thread.join()
-            self._thread = None
+            self._own_thread.join()
+            self._own_thread = None
 
     # ----- what the engine records
 
@@ -291,16 +300,16 @@ class GroupCommitter:
         self._call(self._thread_ended)
 
     def _commit_until_told_to_stop(self) -> None:
-        store = self._store
+        store, pace = self._store, self._pace
         due, groups, last_ns = True, 0, clock.monotonic_ns()
         while True:
-            if groups >= GROUPS_PER_STEP:
+            if groups >= pace.groups:
                 due, groups = store.upkeep(idle=False), 0
             try:
-                group = self._inbox.get(timeout=GAP_SECONDS if due else IDLE_SECONDS)
+                group = self._inbox.get(timeout=pace.gap_seconds if due else pace.idle_seconds)
             except Empty:
                 idle_ns = clock.monotonic_ns() - last_ns
-                due, groups = store.upkeep(idle=idle_ns >= IDLE_SECONDS * 1e9), 0
+                due, groups = store.upkeep(idle=idle_ns >= pace.idle_seconds * 1e9), 0
                 continue
             if group is None:
                 return

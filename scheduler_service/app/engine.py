@@ -265,17 +265,14 @@ class Engine:
             self._timer.cancel()
         self.stopped.set()
 
-    async def durable(self) -> None:
-        """Waits until everything decided so far is durable.
+    def durable(self) -> "asyncio.Future[None]":
+        """Returns what to wait for: everything decided so far is durable, or never will be.
 
-        Raises:
-            NotReady: LOG_STALLED.
+        It raises `NotReady`, LOG_STALLED, and belongs to one call: who cancels it stops waiting.
         """
-        if self.failed is None and self.log.ticket() <= self.log.done_ticket:
-            return
         future: asyncio.Future[None] = self._loop.create_future()
         self.wake_when_durable(future)
-        await future
+        return future
 
     def wake_when_durable(self, future: "asyncio.Future[None]") -> None:
         """Settles `future`, which is pending, when `durable()` would return or raise.

@@ -40,7 +40,7 @@ class Delivery:
     Args:
         engine: Where the answer came from.
         answer: It, in the turn it was given.
-        into: Where the messages go; they are complete after `prepare` or `fill`.
+        into: Where the messages go; they are complete after `fill`.
 
     Attributes:
         lease_ids: Their leases.
@@ -81,15 +81,6 @@ class Delivery:
     def with_payloads(self) -> bool:
         """Whether any of the requests carries a payload or metadata."""
         return bool(self._payloads)
-
-    async def prepare(self) -> None:
-        """Completes the messages once their grants are durable.
-
-        Raises:
-            NotReady: LOG_STALLED.
-        """
-        await self._engine.durable()
-        self.fill()
 
     def fill(self) -> None:
         """Completes the messages; their grants are durable, and so their payloads are there."""

@@ -11,8 +11,7 @@ idempotency key it does not, since a repeat asks for the same leases.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
@@ -45,14 +44,14 @@ from scheduler_service.rpc.validate import Checks
 if TYPE_CHECKING:
     from scheduler_service.core.state import Worker
 
-_REPEATED = a.Existing.REPEATED
-_GATE = PoolMode.GATE
+_REPEATED: Final = a.Existing.REPEATED
+_GATE: Final = PoolMode.GATE
 
-_NO_OFFER = decision_pb2.Offer()
-_PART_OF_MESSAGE = 75
+_NO_OFFER: Final = decision_pb2.Offer()
+_PART_OF_MESSAGE: Final = 75
 """Percent of a message that dispatches may fill."""
 
-_ENDS_THE_WAIT = {d.EmptyReason.DRAINING}
+_ENDS_THE_WAIT: Final = {d.EmptyReason.DRAINING}
 
 
 def check_lease_duration(
@@ -80,7 +79,7 @@ def require_pull(app: Application, pools: Sequence[str]) -> None:
             )
 
 
-@dataclass(slots=True, eq=False)
+@final
 class _Pull:
     """One call that asks for work.
 
@@ -90,9 +89,12 @@ class _Pull:
         wait_ns: How long the call waits for its first request.
     """
 
-    template: c.NextDispatch
-    key: str
-    wait_ns: int
+    __slots__ = ("key", "template", "wait_ns")
+
+    def __init__(self, template: c.NextDispatch, key: str, wait_ns: int) -> None:
+        self.template = template
+        self.key = key
+        self.wait_ns = wait_ns
 
 
 class _Wait:
@@ -303,10 +305,11 @@ class Pulling:
         if answer.existing is _REPEATED:
             reply.duplicate = True
         try:
-            await delivery.prepare()
+            await app.engine.durable()
         except asyncio.CancelledError:
             self._undo(pull, delivery)
             raise
+        delivery.fill()
         # What one message cannot carry goes back at once, and first to who asks next.
         bytes_max = app.limits.message_bytes * _PART_OF_MESSAGE // 100
         give_back(app.engine, delivery.trim(reply.dispatches, bytes_max))

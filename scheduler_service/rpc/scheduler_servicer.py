@@ -31,6 +31,7 @@ class Desks:
     """The parts of the service that a running engine makes possible."""
 
     def __init__(self, app: Application, runtime: Runtime) -> None:
+        self.engine = app.engine
         self.intake = Intake(app, runtime.user_ids)
         self.finishing = Finishing(app, runtime)
         self.renewing = Renewing(app, self.finishing)
@@ -60,10 +61,12 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         Raises:
             NotReady: REPLAYING, DRAINING.
         """
-        app = self.runtime.app
-        if self._desks is None:
-            self._desks = Desks(app, self.runtime)
-        return self._desks
+        desks = self._desks
+        if desks is None:
+            desks = self._desks = Desks(self.runtime.app, self.runtime)
+        else:
+            self.runtime.readiness.require()
+        return desks
 
     # -- gateways -----------------------------------------------------------------------------
 
@@ -72,9 +75,9 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         self, request: pb.EnqueueRequest, _context: Context, caller: Identity
     ) -> pb.EnqueueResponse:
         """Adds one request to its user's queue."""
-        answer = pb.EnqueueResponse()
-        self._at.intake.accept(request, caller, answer)
-        await self.runtime.app.engine.durable()
+        desks, answer = self._at, pb.EnqueueResponse()
+        desks.intake.accept(request, caller, answer)
+        await desks.engine.durable()
         return answer
 
     @call
@@ -85,7 +88,7 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         checks = Checks()
         _check_batch("requests", len(request.requests), checks)
         checks.done()
-        answer, engine = pb.BatchEnqueueResponse(), self.runtime.app.engine
+        answer, engine = pb.BatchEnqueueResponse(), self._at.engine
         for start in range(0, len(request.requests), _ENQUEUES_PER_TURN):
             if start:
                 await asyncio.sleep(0)  # others get their turn
@@ -116,8 +119,9 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         self, request: pb.CancelRequest, _context: Context, caller: Identity
     ) -> pb.CancelResponse:
         """Ends a waiting request; asks the holder of a leased one to stop."""
-        answer = self._at.finishing.cancel(request, caller)
-        await self.runtime.app.engine.durable()
+        desks = self._at
+        answer = desks.finishing.cancel(request, caller)
+        await desks.engine.durable()
         return answer
 
     @call
@@ -165,8 +169,9 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         self, request: pb.CompleteRequest, _context: Context, caller: Identity
     ) -> pb.CompleteResponse:
         """Ends a lease."""
-        answer = self._at.finishing.complete(request, caller)
-        await self.runtime.app.engine.durable()
+        desks = self._at
+        answer = desks.finishing.complete(request, caller)
+        await desks.engine.durable()
         return answer
 
     @call
@@ -180,7 +185,7 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         checks.done()
         answer = pb.BatchCompleteResponse()
         desks.finishing.complete_into(answer.results, request.completions, caller)
-        await self.runtime.app.engine.durable()
+        await desks.engine.durable()
         return answer
 
     @call
@@ -203,7 +208,7 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         results = desks.renewing.renew(
             request.renewals, caller, worker=worker, lease_duration_ns=duration_ns
         )
-        await self.runtime.app.engine.durable()
+        await desks.engine.durable()
         return pb.RenewLeaseResponse(results=results)
 
     @call
@@ -218,8 +223,9 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         self, request: pb.RegisterWorkerRequest, _context: Context, caller: Identity
     ) -> pb.RegisterWorkerResponse:
         """Opens a session for a worker."""
-        answer = self._at.fleet.register(request, caller)
-        await self.runtime.app.engine.durable()
+        desks = self._at
+        answer = desks.fleet.register(request, caller)
+        await desks.engine.durable()
         return answer
 
     @call
@@ -227,8 +233,9 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         self, request: pb.DrainWorkerRequest, _context: Context, caller: Identity
     ) -> pb.DrainWorkerResponse:
         """Stops new work for a worker."""
-        answer = self._at.fleet.drain(request, caller)
-        await self.runtime.app.engine.durable()
+        desks = self._at
+        answer = desks.fleet.drain(request, caller)
+        await desks.engine.durable()
         return answer
 
     @call
@@ -236,8 +243,9 @@ class SchedulerServicer(Servicer, pb_grpc.SchedulerServiceServicer):
         self, request: pb.ListWorkersRequest, _context: Context, caller: Identity
     ) -> pb.ListWorkersResponse:
         """Lists the workers the service has heard of."""
-        answer = self._at.fleet.list_workers(request, caller)
-        await self.runtime.app.engine.durable()
+        desks = self._at
+        answer = desks.fleet.list_workers(request, caller)
+        await desks.engine.durable()
         return answer
 
 

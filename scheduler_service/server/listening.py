@@ -1,21 +1,22 @@
 """gRPC servers: their options, and the addresses they listen at."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import Any
 
+import grpc
 from grpc_reflection.v1alpha import reflection
 
 from scheduler_service.app.ports import Reporter
 from scheduler_service.config import Settings, split_address
 
-if TYPE_CHECKING:
-    import grpc
+Server = grpc.aio.Server
 
 _MILLIS = 1000
 _QUIET_SECONDS = 0.1
+_FREQUENT = frozenset({"Enqueue", "NextDispatch", "Complete"})
 _ANY_IPV6, _ANY_IPV4 = "::", "0.0.0.0"  # noqa: S104 - compared with, and only on purpose bound to
 
 
@@ -36,6 +37,26 @@ class Listening:
     port: int
     admin_port: int
     http_port: int = 0
+
+
+def make_server(settings: Settings) -> Server:
+    """Makes a server, to which services can be added.
+
+    For every call `grpc.aio` looks at one future of each method that is registered, and at one for
+    all that are not.  Few are: those that are called for each request.  The rest is found by name.
+    """
+    server = grpc.aio.server(options=options(settings))
+    register = server.add_registered_method_handlers
+
+    def register_frequent(
+        service_name: str, method_handlers: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]"
+    ) -> None:
+        frequent = {name: method_handlers[name] for name in method_handlers if name in _FREQUENT}
+        register(service_name, frequent)
+
+    # What adds a service, generated or of a library, calls this.
+    server.add_registered_method_handlers = register_frequent  # type: ignore[method-assign]
+    return server
 
 
 def options(settings: Settings) -> list[tuple[str, int]]:
@@ -64,9 +85,9 @@ def options(settings: Settings) -> list[tuple[str, int]]:
 
 
 def bind(
-    server: "grpc.aio.Server",
+    server: Server,
     address: str,
-    credentials: "grpc.ServerCredentials | None",
+    credentials: grpc.ServerCredentials | None,
     report: Reporter,
 ) -> int:
     """Makes `server` listen at `address` and returns its port.
@@ -90,21 +111,19 @@ def bind(
         raise AddressTakenError(message) from error
 
 
-def _add(
-    server: "grpc.aio.Server", address: str, credentials: "grpc.ServerCredentials | None"
-) -> int:
+def _add(server: Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
     if credentials is None:
         return server.add_insecure_port(address)
     return server.add_secure_port(address, credentials)
 
 
-def add_reflection(server: "grpc.aio.Server", services: Sequence[str]) -> None:
+def add_reflection(server: Server, services: Sequence[str]) -> None:
     """Serves reflection for these services and for itself."""
     names = (*services, reflection.SERVICE_NAME, "grpc.health.v1.Health")
     reflection.enable_server_reflection(names, server)
 
 
-def add_channelz(server: "grpc.aio.Server", report: Reporter) -> None:
+def add_channelz(server: Server, report: Reporter) -> None:
     """Serves channelz, if it is installed."""
     try:
         module = import_module("grpc_channelz.v1.channelz")
@@ -114,9 +133,7 @@ def add_channelz(server: "grpc.aio.Server", report: Reporter) -> None:
     module.add_channelz_servicer(server)
 
 
-async def stop(
-    servers: "Sequence[grpc.aio.Server]", grace: float, running: Callable[[], int]
-) -> None:
+async def stop(servers: Sequence[Server], grace: float, running: Callable[[], int]) -> None:
     """Stops servers; calls that run may finish.
 
     Two kinds of calls would use up the grace time and are cut off once no other runs: watches of

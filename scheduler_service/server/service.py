@@ -18,8 +18,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-
 from fairsched.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
@@ -49,7 +47,7 @@ from scheduler_service.rpc.scheduler_servicer import SchedulerServicer
 from scheduler_service.rpc.security import Access
 from scheduler_service.server import listening, violations
 from scheduler_service.server.ending import keep, last_snapshot, left_seconds
-from scheduler_service.server.listening import Listening
+from scheduler_service.server.listening import Listening, Server
 from scheduler_service.server.opening import (
     StoreOpener,
     credentials_of,
@@ -127,7 +125,7 @@ class Service:
         self._directory = DataDirectory(settings.data_dir)
         self._open_store = open_store
         self._store: Store | None = None
-        self._servers: list[grpc.aio.Server] = []
+        self._servers: list[Server] = []
         self._tasks: list[asyncio.Task[Any]] = []
         user_ids = user_ids_of(settings)
         access = Access(settings.credentials_file, report, user_ids.check)
@@ -179,8 +177,8 @@ class Service:
         report("service.listening", port=port, admin_port=admin_port, http_port=http_port)
         return found
 
-    def _server(self) -> "grpc.aio.Server":
-        server = grpc.aio.server(options=listening.options(self._settings))
+    def _server(self) -> Server:
+        server = listening.make_server(self._settings)
         self._servers.append(server)
         return server
 
@@ -341,9 +339,7 @@ class Service:
         self._report("service.stopped")
 
 
-def _services_at(
-    server: "grpc.aio.Server", main: "grpc.aio.Server", operators: "grpc.aio.Server"
-) -> tuple[str, ...]:
+def _services_at(server: Server, main: Server, operators: Server) -> tuple[str, ...]:
     """Returns the names of the services that one of the servers serves."""
     if main is operators:
         return SERVICES

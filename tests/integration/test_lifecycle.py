@@ -31,6 +31,22 @@ async def _health(channel, name=""):
     return (await stub.Check(health_pb2.HealthCheckRequest(service=name))).status
 
 
+async def test_a_call_makes_the_server_look_at_few_methods(service):
+    """For each call grpc.aio looks at a future of every registered method: only frequent ones are.
+
+    With all of them registered calls were a tenth slower.
+    """
+    looked_at = [
+        task.get_coro().__qualname__
+        for task in asyncio.all_tasks()
+        if "_request" in task.get_coro().__qualname__
+    ]
+    assert sorted(looked_at) == [
+        "AioServer._request_call",
+        *["AioServer._request_registered_call"] * 3,
+    ]
+
+
 class TestHealth:
     """grpc.health.v1 and reflection, as foreign tools use them."""
 

@@ -5,8 +5,14 @@ import threading
 
 import pytest
 
-from scheduler_service.app import commit as commit_module
-from scheduler_service.app.commit import Commit, CommitterFailed, GroupCommitter
+from scheduler_service.app.commit import (
+    MAX_GROUP_BYTES,
+    MAX_GROUP_RECORDS,
+    Commit,
+    CommitterFailed,
+    GroupCommitter,
+    Pace,
+)
 from scheduler_service.app.memory import MemoryStore
 from scheduler_service.app.ports import GENESIS, Payload, StoreFailed
 from scheduler_service.core import decisions as d
@@ -43,12 +49,12 @@ class GatedStore(MemoryStore):
 class Rig:
     """A committer and everything it called back."""
 
-    def __init__(self, store):
+    def __init__(self, store, pace=None):
         self.store = store
         self.commits: list[Commit] = []
         self.failures: list[Exception] = []
         self.committer = GroupCommitter(
-            store, on_durable=self.commits.append, on_failure=self.failures.append
+            store, on_durable=self.commits.append, on_failure=self.failures.append, pace=pace
         )
         self.committer.start()
 
@@ -115,22 +121,21 @@ async def test_nothing_is_acknowledged_before_append_returns():
     assert rig.groups == [1]
 
 
-async def test_groups_are_bounded(monkeypatch):
-    """Groups are bounded."""
-    monkeypatch.setattr(commit_module, "MAX_GROUP_RECORDS", 4)
+async def test_groups_are_bounded():
+    """Groups are bounded, by their records and by their bytes."""
     rig = Rig(MemoryStore())
-    for n in range(10):
-        rig.committer.record([decision(n)])
+    half = MAX_GROUP_RECORDS // 2
+    for n in range(5):
+        rig.committer.record([decision(n)] * half)
     await rig.committer.drain()
-    assert rig.groups == [4, 4, 2]
-    monkeypatch.setattr(commit_module, "MAX_GROUP_BYTES", 100)
+    assert rig.groups == [2 * half, 2 * half, half]
     for _ in range(2):
         rig.committer.record([decision()])
         sequence = rig.committer.sequence
-        rig.committer.put_payload(sequence, Payload(bytes(100), b""))
+        rig.committer.put_payload(sequence, Payload(bytes(MAX_GROUP_BYTES), b""))
     await rig.committer.close()
 
-    assert rig.groups == [4, 4, 2, 1, 1]
+    assert rig.groups == [2 * half, 2 * half, half, 1, 1]
     assert [commit.ticket for commit in rig.commits] == [1, 2, 3, 4, 5]
 
 
@@ -274,11 +279,10 @@ async def test_close_commits_what_is_left_and_can_be_repeated():
     assert rig.store.head().sequence == 1
 
 
-async def test_upkeep_happens_in_gaps_and_is_told_when_it_is_quiet(monkeypatch):
+async def test_upkeep_happens_in_gaps_and_is_told_when_it_is_quiet():
     """Upkeep happens in gaps and is told when it is quiet."""
-    monkeypatch.setattr(commit_module, "IDLE_SECONDS", 0.01)
     store = GatedStore(gated=False)
-    rig = Rig(store)
+    rig = Rig(store, Pace(idle_seconds=0.01))
     rig.committer.record([decision()])
     await rig.committer.drain()
     await rig.until(lambda: True in store.upkeeps)
@@ -287,12 +291,10 @@ async def test_upkeep_happens_in_gaps_and_is_told_when_it_is_quiet(monkeypatch):
     assert False in store.upkeeps
 
 
-async def test_load_does_not_starve_upkeep(monkeypatch):
+async def test_load_does_not_starve_upkeep():
     """Load does not starve upkeep."""
-    monkeypatch.setattr(commit_module, "GAP_SECONDS", 60)
-    monkeypatch.setattr(commit_module, "GROUPS_PER_STEP", 10)
     store = GatedStore(gated=False)
-    rig = Rig(store)
+    rig = Rig(store, Pace(gap_seconds=60, groups=10))
     for _ in range(35):
         rig.committer.record([decision()])
         await rig.committer.drain()
@@ -319,7 +321,7 @@ def test_a_loop_that_is_gone_is_no_error_of_the_thread():
     loop.close()
     store.gate.release()
     committer._inbox.put(None)
-    committer._thread.join(10)
+    committer._own_thread.join(10)
 
-    assert not committer._thread.is_alive()
+    assert not committer._own_thread.is_alive()
     assert (commits, store.head().sequence) == ([], 1)
