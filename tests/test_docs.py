@@ -174,15 +174,23 @@ def test_tuning_defaults_are_those_of_the_code():
 
 
 def test_retry_policy_is_the_documented_one():
-    """The shipped retry policy covers every service and retries nothing but UNAVAILABLE."""
-    (method,) = json.loads((ROOT / "clients" / "retry.json").read_text())["methodConfig"]
-    services = {
-        name
+    """The shipped policy covers every service, retries only UNAVAILABLE, and leaves streams out."""
+    shipped = json.loads((ROOT / "clients" / "retry.json").read_text())
+    streams, method = shipped["methodConfig"]
+    services = [
+        service
         for module in (scheduler_service_pb2, audit_service_pb2, admin_service_pb2)
-        for name in (s.full_name for s in module.DESCRIPTOR.services_by_name.values())
-    }
+        for service in module.DESCRIPTOR.services_by_name.values()
+    ]
 
-    assert {entry["service"] for entry in method["name"]} == services
+    assert set(streams) == {"name"}
+    assert {(entry["service"], entry["method"]) for entry in streams["name"]} == {
+        (service.full_name, found.name)
+        for service in services
+        for found in service.methods
+        if found.client_streaming or found.server_streaming
+    }
+    assert [entry["service"] for entry in method["name"]] == [s.full_name for s in services]
     assert method["retryPolicy"] == {
         "maxAttempts": 5,
         "initialBackoff": "0.1s",

@@ -120,8 +120,9 @@ class DecisionLog:
         self._held: list[_Held] = []
         self._starts: list[int] = []
         self._size = 0
-        self._last_hash = engine.log.durable.chain_hash
+        self._end = engine.log.durable
         self._arrived = asyncio.Event()
+        self._awaited = False
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fairsched-audit")
         engine.publishers.append(self._published)
 
@@ -132,8 +133,9 @@ class DecisionLog:
 
     def wake(self) -> None:
         """Wakes every reader that waits, to look at what has changed."""
-        self._arrived.set()
-        self._arrived = asyncio.Event()
+        if self._awaited:
+            self._arrived.set()
+            self._arrived, self._awaited = asyncio.Event(), False
 
     @property
     def ring_bytes(self) -> int:
@@ -193,6 +195,7 @@ class DecisionLog:
             return
         try:
             async with asyncio.timeout(timeout_seconds):
+                self._awaited = True
                 await self._arrived.wait()
         except TimeoutError:
             return
@@ -256,10 +259,10 @@ class DecisionLog:
     def _published(self, group: Group) -> None:
         if not group.records:
             return
-        size = sum(map(len, group.records)) + _RECORD_OVERHEAD * len(group.records)
-        self._held.append(_Held(group.first_sequence, self._last_hash, group.records, size))
+        size = group.end.log_bytes - self._end.log_bytes + _RECORD_OVERHEAD * len(group.records)
+        self._held.append(_Held(group.first_sequence, self._end.chain_hash, group.records, size))
         self._starts.append(group.first_sequence)
-        self._last_hash = group.end.chain_hash
+        self._end = group.end
         self._size += size
         if self._size > self._ring_bytes:
             self._trim()

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from fairsched import errors
 from fairsched.backoff import Backoff
+from fairsched.connection import ATTEMPTS_MAX
 from fairsched.requests import error_text, new_usage, seconds
 from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
@@ -268,17 +269,23 @@ class AsyncAcquire:
             raise errors.deadline(f"no word from the service within {limit:g} s") from None
 
     async def _granted(self) -> pb.AcquireGranted:
-        """Returns the next grant; resumes after a restart of the service."""
+        """Returns the next grant; resumes after a restart of the service.
+
+        One that was not accepted yet is tried as often as any other call.
+        """
         loop = asyncio.get_running_loop()
-        backoff, away_since = Backoff(longest=2.0), None
+        backoff, away_since, attempts = Backoff(longest=2.0), None, 0
         while True:
             try:
                 return await self._listen()
             except errors.UnavailableError:
+                attempts += 1
                 away_since = away_since or loop.time()
                 pause = backoff.pause()
                 away = loop.time() + pause - away_since
-                if not self._accepted or away > self._client.resume_within:
+                if not self._accepted and attempts >= ATTEMPTS_MAX:
+                    raise
+                if away > self._client.resume_within:
                     raise
             await asyncio.sleep(pause)
 

@@ -4,7 +4,9 @@ What is decided here for every client, and why:
 
 - Retries come from `retry.json`, which ships with the package: only `UNAVAILABLE`, five
   attempts, 0.1 s to 2 s.  Every call that changes something names an id, so a retry changes nothing
-  twice.
+  twice.  Streams are not retried by gRPC but opened anew here, where they stopped: a stream of the
+  synchronous gRPC that fails while it is being retried can lose the news, and whoever reads it
+  waits for ever (grpcio 1.85).
 - Reconnecting backs off to 5 s at most, so that a service that was down for minutes is found again
   at once (gRPC's own limit is two minutes).
 - Keepalive pings find a frozen service or a cut network within 30 s, also on an idle connection.
@@ -21,6 +23,9 @@ import grpc
 
 DEFAULT_TIMEOUT_S = 5.0
 """Deadline of a call for which the caller states none, seconds."""
+
+ATTEMPTS_MAX = 5
+"""Attempts at opening a stream for something new, as `retry.json` has it for other calls."""
 
 RECONNECT_BACKOFF_MAX_MS = 5_000
 """Longest pause between two attempts to connect, milliseconds."""

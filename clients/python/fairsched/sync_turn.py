@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 from fairsched import errors, jobs
 from fairsched.async_turn import WAIT_MARGIN_S
 from fairsched.backoff import Backoff
+from fairsched.connection import ATTEMPTS_MAX
 from fairsched.requests import duration, new_usage, seconds
 from fairsched.v1 import decision_pb2
 from fairsched.v1 import scheduler_service_pb2 as pb
@@ -229,16 +230,22 @@ class Acquire:
         self._drop()
 
     def _granted(self) -> pb.AcquireGranted:
-        """Returns the next grant; resumes after a restart of the service."""
-        backoff, away_since = Backoff(longest=2.0), None
+        """Returns the next grant; resumes after a restart of the service.
+
+        One that was not accepted yet is tried as often as any other call.
+        """
+        backoff, away_since, attempts = Backoff(longest=2.0), None, 0
         while True:
             try:
                 return self._listen()
             except errors.UnavailableError:
+                attempts += 1
                 away_since = away_since or time.monotonic()
                 pause = backoff.pause()
                 away = time.monotonic() + pause - away_since
-                if self._late.is_set() or not self._accepted or away > self._client.resume_within:
+                if not self._accepted and attempts >= ATTEMPTS_MAX:
+                    raise
+                if self._late.is_set() or away > self._client.resume_within:
                     raise
             self._late.wait(pause)
 
