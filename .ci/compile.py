@@ -13,8 +13,8 @@ out.
 
 Compiled is the core, but for what only explains and for what defines records for msgspec: the
 compiler would lose what their metaclass is told, `gc=False` above all.  Of the layers around it
-those modules are whose work grows with the requests that are accepted, given out and finished, not
-with calls, streams or commits.
+those modules are that do something for each request that is accepted, given out and finished, also
+where each takes a call and a commit of its own.
 """
 
 import os

@@ -61,9 +61,12 @@ class Process:
         port_file = self.folder / "ports.json"
         port_file.unlink(missing_ok=True)
         began = time.perf_counter()
+        # A setting of whoever measures is none of the service's.
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("FAIRSCHED_")}
         with (self.folder / "output.txt").open("wb") as output:
             self._process = subprocess.Popen(
                 [*command, "--port-file", str(port_file)],
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
